@@ -1,0 +1,126 @@
+/* firn: fine-tunes Mixture-of-Experts models through their frozen, quantized experts.
+ *
+ * This header holds what every part shares: status, context, tensor types. Graphs are in firn/graph.h, operations in
+ * firn/ops.h, files in firn/gguf.h, models in firn/model.h, training in firn/train.h.
+ *
+ * The library never exits, aborts or prints. A call that can fail returns a firn_status; one sentence that says what
+ * was expected and what came lies in the context, until the next failure on it. One context per thread; what is
+ * immutable (an open file, a model) may be shared between contexts. */
+#ifndef FIRN_FIRN_H
+#define FIRN_FIRN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FIRN_API              __attribute__((visibility("default")))
+#define FIRN_PRINTF(fmt, arg) __attribute__((format(printf, fmt, arg)))
+#else
+#define FIRN_API
+#define FIRN_PRINTF(fmt, arg)
+#endif
+
+#define FIRN_MAX_DIMS 4
+
+typedef enum {
+    FIRN_OK = 0,
+    FIRN_ERR_ARGUMENT,    /* a call that its contract does not allow: shape, type, null pointer, value out of range */
+    FIRN_ERR_MEMORY,      /* an allocation failed, or would pass a limit */
+    FIRN_ERR_IO,          /* the system refused: open, read, write, rename, disk full */
+    FIRN_ERR_FORMAT,      /* a file or text that is not what it should be */
+    FIRN_ERR_UNSUPPORTED, /* valid, but not available here: architecture, type, device, feature */
+    FIRN_ERR_DEVICE,      /* found while computing: an id out of range, a value that is not finite, a failed launch */
+    FIRN_ERR_CANCELLED,   /* stopped on request */
+} firn_status;
+
+/* "ok", "argument", ...: for logs. Never NULL. */
+FIRN_API const char *firn_status_name(firn_status status);
+
+/* Tensor types; the numbers are GGUF's (and ggml's), so a file's number is ours. */
+typedef enum {
+    FIRN_F32 = 0,
+    FIRN_F16 = 1,
+    FIRN_Q4_0 = 2,
+    FIRN_Q4_1 = 3,
+    FIRN_Q5_0 = 6,
+    FIRN_Q5_1 = 7,
+    FIRN_Q8_0 = 8,
+    FIRN_Q2_K = 10,
+    FIRN_Q3_K = 11,
+    FIRN_Q4_K = 12,
+    FIRN_Q5_K = 13,
+    FIRN_Q6_K = 14,
+    FIRN_IQ2_XXS = 16,
+    FIRN_IQ2_XS = 17,
+    FIRN_IQ3_XXS = 18,
+    FIRN_IQ1_S = 19,
+    FIRN_IQ4_NL = 20,
+    FIRN_IQ3_S = 21,
+    FIRN_IQ2_S = 22,
+    FIRN_IQ4_XS = 23,
+    FIRN_I8 = 24,
+    FIRN_I16 = 25,
+    FIRN_I32 = 26,
+    FIRN_I64 = 27,
+    FIRN_F64 = 28,
+    FIRN_IQ1_M = 29,
+    FIRN_BF16 = 30,
+    FIRN_TQ1_0 = 34,
+    FIRN_TQ2_0 = 35,
+    FIRN_MXFP4 = 39,
+    FIRN_NVFP4 = 40,
+    FIRN_Q1_0 = 41,
+    FIRN_Q2_0 = 42,
+    FIRN_TYPE_LIMIT /* one past the largest */
+} firn_type;
+
+/* "q4_K", "f32", ... as ggml spells them; NULL for a number that names no type. */
+FIRN_API const char *firn_type_name(firn_type type);
+/* Letter case does not matter. Returns false when no type has that name. */
+FIRN_API bool firn_type_from_name(const char *name, firn_type *type);
+/* Elements in one block (1 for scalar types) and its bytes; 0 for a number that names no type. */
+FIRN_API int64_t firn_type_block(firn_type type);
+FIRN_API size_t firn_type_size(firn_type type);
+/* Bytes of a row of n elements; n is a multiple of the block. */
+FIRN_API size_t firn_row_bytes(firn_type type, int64_t n);
+/* True for the float types that weights come in, packed or not (not for integers). */
+FIRN_API bool firn_type_is_weight(firn_type type);
+
+/* ---- context ---- */
+
+typedef struct firn_context firn_context;
+
+/* Where memory comes from. All three are given, or none (then malloc's family). `alloc` returns memory aligned for any
+ * type, or NULL; `size` is never 0. Large arenas are asked for with `alloc` too. */
+typedef struct {
+    void *(*alloc)(void *user, size_t size);
+    void *(*realloc)(void *user, void *old, size_t size);
+    void (*free)(void *user, void *memory);
+    void *user;
+} firn_allocator;
+
+typedef struct {
+    int n_threads;            /* 0: as many as the machine (or this process's affinity) has */
+    firn_allocator allocator; /* all NULL: malloc */
+} firn_context_params;
+
+/* params may be NULL for defaults. Starts no threads yet. NULL when memory is short (no context, no sentence). */
+FIRN_API firn_context *firn_context_create(const firn_context_params *params);
+/* NULL is fine. Everything made from it must be gone. */
+FIRN_API void firn_context_destroy(firn_context *ctx);
+/* The sentence of the last failure, "" if there was none. Lives until the next failure. */
+FIRN_API const char *firn_error(const firn_context *ctx);
+FIRN_API int firn_context_threads(const firn_context *ctx);
+
+/* "0.1.0" */
+FIRN_API const char *firn_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,204 @@
+#include "core/context.h"
+
+#include "core/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *firn_version(void)
+{
+    return FIRN_VERSION;
+}
+
+const char *firn_status_name(firn_status status)
+{
+    switch (status) {
+    case FIRN_OK:
+        return "ok";
+    case FIRN_ERR_ARGUMENT:
+        return "argument";
+    case FIRN_ERR_MEMORY:
+        return "memory";
+    case FIRN_ERR_IO:
+        return "io";
+    case FIRN_ERR_FORMAT:
+        return "format";
+    case FIRN_ERR_UNSUPPORTED:
+        return "unsupported";
+    case FIRN_ERR_DEVICE:
+        return "device";
+    case FIRN_ERR_CANCELLED:
+        return "cancelled";
+    }
+    return "unknown";
+}
+
+static void *std_alloc(void *user, size_t size)
+{
+    (void)user;
+    return malloc(size);
+}
+
+static void *std_realloc(void *user, void *old, size_t size)
+{
+    (void)user;
+    return realloc(old, size);
+}
+
+static void std_free(void *user, void *memory)
+{
+    (void)user;
+    free(memory);
+}
+
+firn_context *firn_context_create(const firn_context_params *params)
+{
+    static const firn_allocator standard = {std_alloc, std_realloc, std_free, NULL};
+    const firn_allocator a = params && params->allocator.alloc ? params->allocator : standard;
+    firn_context *ctx = a.alloc(a.user, sizeof *ctx);
+
+    if (!ctx)
+        return NULL;
+    memset(ctx, 0, sizeof *ctx);
+    ctx->allocator = a;
+    ctx->n_threads = params && params->n_threads > 0 ? params->n_threads : firn_cpu_count();
+    return ctx;
+}
+
+void firn_context_destroy(firn_context *ctx)
+{
+    if (!ctx)
+        return;
+    firn_pool_destroy(ctx, ctx->pool);
+    ctx->allocator.free(ctx->allocator.user, ctx);
+}
+
+const char *firn_error(const firn_context *ctx)
+{
+    return ctx->error;
+}
+
+int firn_context_threads(const firn_context *ctx)
+{
+    return ctx->n_threads;
+}
+
+/* Cuts a text that filled its buffer back to a whole UTF-8 character. */
+static void trim_partial(char *text, size_t limit)
+{
+    size_t n = strlen(text);
+
+    if (n + 1 < limit)
+        return;
+    while (n > 0 && ((unsigned char)text[n - 1] & 0xC0) == 0x80)
+        n--;
+    if (n > 0 && (unsigned char)text[n - 1] >= 0xC0)
+        n--;
+    text[n] = 0;
+}
+
+firn_status firn_failv(firn_context *ctx, firn_status status, const char *format, va_list args)
+{
+    char sentence[FIRN_ERROR_BYTES]; /* args may point into the old sentence */
+
+    vsnprintf(sentence, sizeof sentence, format, args);
+    trim_partial(sentence, sizeof sentence);
+    memcpy(ctx->error, sentence, sizeof sentence);
+    return status;
+}
+
+firn_status firn_fail(firn_context *ctx, firn_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    firn_failv(ctx, status, format, args);
+    va_end(args);
+    return status;
+}
+
+firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *format, ...)
+{
+    char before[FIRN_ERROR_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(before, sizeof before, format, args);
+    va_end(args);
+    return firn_fail(ctx, status, "%s: %s", before, ctx->error);
+}
+
+void *firn_alloc(firn_context *ctx, size_t size)
+{
+    void *p = ctx->allocator.alloc(ctx->allocator.user, size ? size : 1);
+
+    if (!p)
+        firn_fail(ctx, FIRN_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", size);
+    return p;
+}
+
+void *firn_alloc_zeroed(firn_context *ctx, size_t count, size_t size)
+{
+    size_t bytes;
+
+    if (!firn_mul_size(count, size, &bytes)) {
+        firn_fail(ctx, FIRN_ERR_MEMORY, "out of memory: %zu times %zu bytes pass the address space", count, size);
+        return NULL;
+    }
+    void *p = firn_alloc(ctx, bytes);
+    if (p)
+        memset(p, 0, bytes ? bytes : 1);
+    return p;
+}
+
+void *firn_realloc(firn_context *ctx, void *old, size_t size)
+{
+    void *p = old ? ctx->allocator.realloc(ctx->allocator.user, old, size ? size : 1)
+                  : ctx->allocator.alloc(ctx->allocator.user, size ? size : 1);
+
+    if (!p)
+        firn_fail(ctx, FIRN_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", size);
+    return p;
+}
+
+void firn_free(firn_context *ctx, void *memory)
+{
+    if (memory)
+        ctx->allocator.free(ctx->allocator.user, memory);
+}
+
+char *firn_strdup(firn_context *ctx, const char *text)
+{
+    const size_t n = strlen(text) + 1;
+    char *copy = firn_alloc(ctx, n);
+
+    if (copy)
+        memcpy(copy, text, n);
+    return copy;
+}
+
+firn_status firn_grow(firn_context *ctx, void **items, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity)
+        return FIRN_OK;
+    size_t bytes, wanted = *capacity ? 2 * *capacity : 16;
+    if (!firn_mul_size(wanted, size, &bytes))
+        return firn_fail(ctx, FIRN_ERR_MEMORY, "out of memory: a list of %zu items is too long", n);
+    void *grown = firn_realloc(ctx, *items, bytes);
+    if (!grown)
+        return FIRN_ERR_MEMORY;
+    *items = grown;
+    *capacity = wanted;
+    return FIRN_OK;
+}
+
+bool firn_mul_size(size_t a, size_t b, size_t *product)
+{
+    return !__builtin_mul_overflow(a, b, product);
+}
+
+bool firn_add_size(size_t a, size_t b, size_t *sum)
+{
+    return !__builtin_add_overflow(a, b, sum);
+}

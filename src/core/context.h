@@ -1,0 +1,65 @@
+/* The context from inside: errors, memory, threads. Every part of the library starts by including this.
+ *
+ *     FIRN_EXPECT(ctx, cond, "what was expected, %s", and_what_came);   returns FIRN_ERR_ARGUMENT when cond is false
+ *     FIRN_TRY(call);                                                   returns what call returned unless FIRN_OK
+ *
+ * Memory of the library comes from here alone, so that a test can fail each allocation in turn. */
+#ifndef FIRN_CORE_CONTEXT_H
+#define FIRN_CORE_CONTEXT_H
+
+#include "firn/firn.h"
+
+#include <stdarg.h>
+
+enum { FIRN_ERROR_BYTES = 4096 };
+
+struct firn_pool;
+
+struct firn_context {
+    firn_allocator allocator;
+    int n_threads;
+    struct firn_pool *pool; /* made by the first firn_context_pool */
+    char error[FIRN_ERROR_BYTES];
+};
+
+/* Keeps the sentence (cut to FIRN_ERROR_BYTES, never in the middle of a character) and returns status. */
+firn_status firn_fail(firn_context *ctx, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
+firn_status firn_failv(firn_context *ctx, firn_status status, const char *format, va_list args);
+/* Puts "prefix: " before the sentence that is there; for context that only the caller knows (a file's name). */
+firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
+
+#define FIRN_EXPECT(ctx, cond, ...)                                                                                    \
+    do {                                                                                                               \
+        if (!(cond))                                                                                                   \
+            return firn_fail(ctx, FIRN_ERR_ARGUMENT, __VA_ARGS__);                                                     \
+    } while (0)
+#define FIRN_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        const firn_status firn_try_ = (call);                                                                          \
+        if (firn_try_ != FIRN_OK)                                                                                      \
+            return firn_try_;                                                                                          \
+    } while (0)
+
+/* NULL with the sentence set when memory is short. size 0 gives memory for 1 byte. */
+void *firn_alloc(firn_context *ctx, size_t size);
+void *firn_alloc_zeroed(firn_context *ctx, size_t count, size_t size); /* checks count * size */
+void *firn_realloc(firn_context *ctx, void *old, size_t size);         /* old stays valid on failure */
+void firn_free(firn_context *ctx, void *memory);                       /* NULL is fine */
+char *firn_strdup(firn_context *ctx, const char *text);
+/* Grows *items (of `size` bytes each) so that n + 1 fit; capacity doubles. For append loops. */
+firn_status firn_grow(firn_context *ctx, void **items, size_t n, size_t *capacity, size_t size);
+
+/* a * b and a + b, false on overflow. */
+bool firn_mul_size(size_t a, size_t b, size_t *product);
+bool firn_add_size(size_t a, size_t b, size_t *sum);
+
+static inline int64_t firn_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t firn_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,191 @@
+#include "core/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+/* About 50 microseconds of spinning before a worker sleeps: longer than the gap between two operations of a step,
+ * shorter than anything a person or another process would notice. */
+enum { SPINS = 8000 };
+
+typedef struct {
+    firn_pool *pool;
+    int index;
+    pthread_t thread;
+} worker;
+
+struct firn_pool {
+    int n_threads, n_started; /* n_started: workers that exist, the caller not counted */
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    atomic_uint round; /* one more for each piece of work */
+    atomic_int busy;   /* workers that have not finished the piece */
+    atomic_bool stop;
+    atomic_int sleepers;
+    void (*work)(void *, firn_team);
+    void *argument;
+    atomic_int arrived; /* the barrier */
+    atomic_uint phase;
+    worker workers[];
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+int firn_cpu_count(void)
+{
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        const int n = CPU_COUNT(&set);
+        if (n > 0)
+            return n;
+    }
+#endif
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+/* Spins, then sleeps, until `round` is no longer `seen`. */
+static void await_round(firn_pool *p, unsigned seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&p->round, memory_order_acquire) != seen)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&p->mutex);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(&p->round) == seen)
+        pthread_cond_wait(&p->wake, &p->mutex);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static void start_round(firn_pool *p)
+{
+    atomic_fetch_add(&p->round, 1);
+    if (atomic_load(&p->sleepers)) { /* a worker that goes to sleep after this look sees the new round first */
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->mutex);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    worker *self = arg;
+    firn_pool *p = self->pool;
+
+    for (unsigned seen = 0;; seen++) {
+        await_round(p, seen);
+        if (atomic_load(&p->stop))
+            return NULL;
+        p->work(p->argument, (firn_team){self->index, p->n_threads, p});
+        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
+    }
+}
+
+static firn_pool *pool_create(firn_context *ctx, int n_threads)
+{
+    firn_pool *p = firn_alloc_zeroed(ctx, 1, sizeof *p + (size_t)n_threads * sizeof(worker));
+
+    if (!p)
+        return NULL;
+    p->n_threads = n_threads;
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    for (int i = 1; i < n_threads; i++) {
+        p->workers[i] = (worker){.pool = p, .index = i};
+        const int error = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        if (error) {
+            firn_fail(ctx, FIRN_ERR_MEMORY, "thread %d of %d could not be started: %s", i + 1, n_threads,
+                      strerror(error));
+            firn_pool_destroy(ctx, p);
+            return NULL;
+        }
+        p->n_started++;
+    }
+    return p;
+}
+
+void firn_pool_destroy(firn_context *ctx, firn_pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stop, true);
+    start_round(p);
+    for (int i = 1; i <= p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->mutex);
+    firn_free(ctx, p);
+}
+
+firn_pool *firn_context_pool(firn_context *ctx)
+{
+    if (!ctx->pool)
+        ctx->pool = pool_create(ctx, ctx->n_threads);
+    return ctx->pool;
+}
+
+int firn_pool_threads(const firn_pool *pool)
+{
+    return pool->n_threads;
+}
+
+void firn_pool_run(firn_pool *p, void (*work)(void *, firn_team), void *argument)
+{
+    p->work = work;
+    p->argument = argument;
+    if (p->n_threads > 1) {
+        atomic_store(&p->busy, p->n_threads - 1);
+        start_round(p);
+    }
+    work(argument, (firn_team){0, p->n_threads, p});
+    for (int spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire) > 0; spins++) {
+        if (spins > SPINS)
+            sched_yield(); /* more threads than processors: let the others finish */
+        else
+            relax();
+    }
+}
+
+void firn_team_barrier(firn_team team)
+{
+    firn_pool *p = team.pool;
+
+    if (team.nth == 1)
+        return;
+    const unsigned phase = atomic_load(&p->phase);
+    if (atomic_fetch_add(&p->arrived, 1) == team.nth - 1) {
+        atomic_store(&p->arrived, 0);
+        atomic_fetch_add(&p->phase, 1);
+        return;
+    }
+    for (int spins = 0; atomic_load_explicit(&p->phase, memory_order_acquire) == phase; spins++) {
+        if (spins > SPINS)
+            sched_yield();
+        else
+            relax();
+    }
+}
+
+bool firn_team_take(atomic_llong *counter, int64_t n, int64_t grain, int64_t *begin, int64_t *end)
+{
+    const int64_t from = atomic_fetch_add_explicit(counter, grain, memory_order_relaxed);
+
+    if (from >= n)
+        return false;
+    *begin = from;
+    *end = firn_min_i64(from + grain, n);
+    return true;
+}
