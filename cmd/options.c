@@ -1,0 +1,167 @@
+/* Command lines: see cmd.h. */
+#include "cmd.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cmd_fail(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fputs("firn: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return 1;
+}
+
+int cmd_fail_ctx(const firn_context *ctx)
+{
+    return cmd_fail("%s", firn_error(ctx));
+}
+
+int cmd_usage(const char *command, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fputs("firn: ", stderr);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, " (firn %s --help)\n", command);
+    va_end(args);
+    return 2;
+}
+
+firn_context *cmd_context(int64_t threads)
+{
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = (int)threads});
+
+    if (!ctx)
+        cmd_fail("out of memory");
+    return ctx;
+}
+
+static void page(const cmd_spec *spec)
+{
+    printf("usage: %s\n\n%s\n\n", spec->usage, spec->about);
+    for (const cmd_option *o = spec->options; o && o->name; o++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->meta ? " " : "", o->meta ? o->meta : "");
+        printf("  %-26s %s\n", left, o->help);
+    }
+    printf("  %-26s %s\n", "--help", "this page");
+}
+
+/* True when `name` (n bytes) is one of the comma-separated spellings. */
+static bool spelled(const char *spellings, const char *name, size_t n)
+{
+    for (const char *s = spellings; *s;) {
+        const size_t length = strcspn(s, ",");
+        if (length == n && strncmp(s, name, n) == 0)
+            return true;
+        s += length + (s[length] == ',');
+    }
+    return false;
+}
+
+static bool in_range(const cmd_option *o, double x)
+{
+    return !(o->min < o->max) || (x >= o->min && x <= o->max);
+}
+
+/* 0, or the exit status after a printed sentence. */
+static int store(const char *command, const cmd_option *o, const char *name, const char *text)
+{
+    char *end;
+
+    switch (o->kind) {
+    case 's':
+        *(const char **)o->value = text;
+        return 0;
+    case 'l': {
+        cmd_list *list = o->value;
+        const char **items = realloc(list->items, ((size_t)list->n + 1) * sizeof *items);
+        if (!items)
+            return cmd_fail("out of memory");
+        items[list->n++] = text;
+        list->items = items;
+        return 0;
+    }
+    case 'i': {
+        errno = 0;
+        const long long v = strtoll(text, &end, 10);
+        if (end == text || *end || errno)
+            return cmd_usage(command, "%s takes a whole number, not '%s'", name, text);
+        if (!in_range(o, (double)v))
+            return cmd_usage(command, "%s takes a number from %g to %g, not %s", name, o->min, o->max, text);
+        *(int64_t *)o->value = v;
+        return 0;
+    }
+    default: {
+        const double v = strtod(text, &end);
+        if (end == text || *end || !isfinite(v))
+            return cmd_usage(command, "%s takes a number, not '%s'", name, text);
+        if (!in_range(o, v))
+            return cmd_usage(command, "%s takes a number from %g to %g, not %s", name, o->min, o->max, text);
+        *(double *)o->value = v;
+        return 0;
+    }
+    }
+}
+
+bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
+{
+    const char *command = argv[0];
+    bool options_end = false;
+
+    *n = 0;
+    *status = 0;
+    for (int i = 1; i < argc; i++) {
+        char *arg = argv[i];
+        if (options_end || arg[0] != '-' || arg[1] == 0) {
+            argv[++*n] = arg;
+            continue;
+        }
+        if (strcmp(arg, "--") == 0) {
+            options_end = true;
+            continue;
+        }
+        if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+            page(spec);
+            return false;
+        }
+        const size_t length = strcspn(arg, "=");
+        const cmd_option *o = spec->options;
+        while (o && o->name && !spelled(o->name, arg, length))
+            o++;
+        if (!o || !o->name) {
+            *status = cmd_usage(command, "there is no option %.*s", (int)length, arg);
+            return false;
+        }
+        if (o->kind == 'b') {
+            if (arg[length]) {
+                *status = cmd_usage(command, "%.*s takes no value", (int)length, arg);
+                return false;
+            }
+            *(bool *)o->value = true;
+            continue;
+        }
+        char *text = arg[length] ? arg + length + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (!text) {
+            *status = cmd_usage(command, "%s needs a value (%s)", arg, o->meta);
+            return false;
+        }
+        arg[length] = 0;
+        *status = store(command, o, arg, text);
+        if (*status)
+            return false;
+    }
+    if (*n < spec->min_args)
+        *status = cmd_usage(command, "an argument is missing: %s", spec->usage);
+    else if (spec->max_args >= 0 && *n > spec->max_args)
+        *status = cmd_usage(command, "one argument too many: '%s'", argv[spec->max_args + 1]);
+    return *status == 0;
+}
