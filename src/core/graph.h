@@ -1,0 +1,36 @@
+/* The graph from inside; see firn/graph.h. */
+#ifndef FIRN_CORE_GRAPH_H
+#define FIRN_CORE_GRAPH_H
+
+#include "core/arena.h"
+#include "firn/graph.h"
+
+struct firn_graph {
+    firn_context *ctx;
+    firn_arena arena;
+    firn_tensor **tensors;
+    size_t n, capacity;
+    int part;
+    firn_status status;
+    char error[FIRN_ERROR_BYTES];
+};
+
+/* What a running device found wrong: the smallest node index, and the smallest element or slot index in it. Kernels
+ * call firn_fault_set from any thread and go on without touching what they may not. */
+typedef enum {
+    FIRN_FAULT_NONE,
+    FIRN_FAULT_ID_RANGE,   /* index: which id (in the tensor's order), value: what it was */
+    FIRN_FAULT_NOT_FINITE, /* index: which element */
+} firn_fault_kind;
+
+typedef struct {
+    int lock; /* accessed with __atomic builtins */
+    firn_fault_kind kind;
+    const firn_tensor *node;
+    int64_t index, value, limit;
+} firn_fault;
+
+void firn_fault_set(firn_fault *fault, firn_fault_kind kind, const firn_tensor *node, int64_t index, int64_t value,
+                    int64_t limit);
+
+#endif
