@@ -1,0 +1,151 @@
+/* Models: a GGUF file understood as an architecture, adapters on it, and what can be computed with both. */
+#ifndef FIRN_MODEL_H
+#define FIRN_MODEL_H
+
+#include "firn/gguf.h"
+#include "firn/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- model: immutable, weights stay where they are in the mapped file ---- */
+
+typedef struct firn_model firn_model;
+
+/* Opens and checks everything: architecture (an unknown one is refused with the list of those that are there), every
+ * tensor's presence, shape and type; a tensor that the architecture does not ask for refuses the file by name. */
+FIRN_API firn_status firn_model_open(firn_context *ctx, const char *path, firn_model **model);
+FIRN_API void firn_model_close(firn_model *model);
+
+typedef struct {
+    const char *arch; /* "qwen3moe" */
+    const char *name; /* general.name, "" when absent */
+    int64_t n_vocab, n_embd, n_layer, n_ctx_train;
+    int64_t n_expert, n_expert_used; /* 0 for dense models */
+    bool tied_output;
+} firn_model_info;
+
+FIRN_API const firn_model_info *firn_model_get_info(const firn_model *model);
+FIRN_API const firn_gguf *firn_model_gguf(const firn_model *model);
+
+/* ---- adapters (LoRA): y += alpha / r * B (A x) on the tensors that are named ---- */
+
+typedef enum {
+    FIRN_CLASS_ATTENTION, /* attn_q, attn_k, attn_v, attn_qkv, attn_output */
+    FIRN_CLASS_EXPERTS,   /* ffn_*_exps */
+    FIRN_CLASS_SHARED,    /* ffn_*_shexp, ffn_gate_inp_shexp */
+    FIRN_CLASS_DENSE,     /* ffn_gate, ffn_up, ffn_down */
+    FIRN_CLASS_ROUTER,    /* ffn_gate_inp */
+    FIRN_CLASS_OUTPUT,    /* output.weight */
+    FIRN_CLASS_COUNT,
+    FIRN_CLASS_NONE = FIRN_CLASS_COUNT /* norms, embeddings, biases: never trained */
+} firn_class;
+
+FIRN_API const char *firn_class_name(firn_class c); /* "attention", ... */
+
+/* One adapted tensor. Offsets are in floats into the adapter's flat buffers (values, gradients, moments alike). */
+typedef struct {
+    const char *tensor; /* "blk.3.attn_q.weight" */
+    int layer;          /* -1: outside the blocks */
+    firn_class class_;
+    int64_t n_in, n_out, n_expert; /* n_expert 1 for 2-D weights */
+    int64_t rank;
+    float scale;  /* alpha / rank */
+    int64_t a, b; /* A [n_in, rank, n_expert], B [rank, n_out, n_expert] */
+} firn_adapter_entry;
+
+typedef struct {
+    firn_context *ctx;
+    char arch[64];
+    float alpha;
+    firn_adapter_entry *entries; /* by layer, then in the order of the block */
+    int n_entries;
+    int64_t n_values;
+    float *values; /* [n_values], 64-byte aligned */
+} firn_adapter;
+
+/* A fresh adapter: A uniform in +-1/sqrt(n_in) as a function of (seed, tensor), B zero. targets: a comma list of class
+ * names, "all", or shell patterns over whole tensor names; NULL: attention + experts, or attention + dense where there
+ * are no experts. A class or pattern that matches nothing is an error; so are embeddings, norms, biases named by
+ * pattern. */
+FIRN_API firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
+                                         float alpha, uint64_t seed, firn_adapter **adapter);
+/* An adapter file (GGUF, as llama.cpp reads it), checked against the model: names, shapes, ranks, the expert dimension.
+ */
+FIRN_API firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path,
+                                       firn_adapter **adapter);
+/* Written whole or not at all. `values` NULL: the adapter's own; else another flat buffer of its layout (gradients). */
+FIRN_API firn_status firn_adapter_save(firn_context *ctx, const firn_adapter *adapter, const float *values,
+                                       const char *path);
+FIRN_API void firn_adapter_destroy(firn_adapter *adapter);
+
+/* ---- sessions: compute with a model and an adapter on a device ---- */
+
+typedef struct firn_session firn_session;
+
+typedef struct {
+    int64_t n_tokens;      /* most tokens of one pass (windows x context) */
+    bool train;            /* gradients will be asked for */
+    uint64_t memory_limit; /* bytes of anonymous memory for this session; 0: none */
+} firn_session_params;
+
+/* Bytes of anonymous memory, known before anything of it is allocated. */
+typedef struct {
+    uint64_t arenas, work, adapter, gradients, inputs, head, total;
+    uint64_t mapped;         /* weights in the file */
+    int blocks_kept, blocks; /* blocks whose activations stay from forward to backward */
+    double flops_per_token;  /* of one training (or forward) pass */
+} firn_session_memory;
+
+/* One pass: windows of `context` tokens lie one after the other. */
+typedef struct {
+    int64_t n_tokens;
+    const int32_t *tokens;   /* [n_tokens] */
+    const int32_t *targets;  /* [n_tokens] the next token to predict here, or -1 */
+    const int32_t *position; /* [n_tokens] for RoPE: counts from 0 in each document */
+    const int32_t *first;    /* [n_tokens] index in this pass of the first token of this token's document */
+} firn_batch;
+
+/* adapter may be NULL (then not for training) and must outlive the session; its values are read at every pass. Fails in
+ * words when the limit is too small, saying the least that would do. */
+FIRN_API firn_status firn_session_create(firn_context *ctx, firn_device *device, const firn_model *model,
+                                         firn_adapter *adapter, const firn_session_params *params,
+                                         firn_session **session);
+FIRN_API void firn_session_destroy(firn_session *session);
+/* The plan alone: what firn_session_create would take. */
+FIRN_API firn_status firn_session_plan(firn_context *ctx, firn_device *device, const firn_model *model,
+                                       const firn_adapter *adapter, const firn_session_params *params,
+                                       firn_session_memory *memory);
+
+/* Sum over targets of -log p, in double, in a fixed order; *n_targets counts them. */
+FIRN_API firn_status firn_session_loss(firn_session *session, const firn_batch *batch, double *loss,
+                                       int64_t *n_targets);
+/* Forward and backward: adds weight * d(sum of losses)/d(adapter) to the session's gradients; loss as above. */
+FIRN_API firn_status firn_session_gradient(firn_session *session, const firn_batch *batch, float weight, double *loss,
+                                           int64_t *n_targets);
+FIRN_API float *firn_session_gradients(firn_session *session); /* [adapter->n_values] */
+FIRN_API void firn_session_zero_gradients(firn_session *session);
+/* logits [n_vocab, n_tokens] to host memory. */
+FIRN_API firn_status firn_session_logits(firn_session *session, const firn_batch *batch, float *logits);
+/* Tokens routed to each expert since the last reset, [n_layer][n_expert]; counted by loss, gradient and logits. NULL
+ * for dense models. */
+FIRN_API int64_t *firn_session_expert_load(firn_session *session);
+/* The next failing pass (not finite) is run again node by node, and names block, tensor and index. */
+
+/* ---- generation: a key/value cache of n_ctx tokens ---- */
+typedef struct firn_generator firn_generator;
+
+FIRN_API firn_status firn_generator_create(firn_context *ctx, firn_device *device, const firn_model *model,
+                                           firn_adapter *adapter, int64_t n_ctx, firn_generator **generator);
+FIRN_API void firn_generator_destroy(firn_generator *generator);
+/* Appends tokens to the cache; *logits [n_vocab] of the last one belongs to the generator until the next call. */
+FIRN_API firn_status firn_generator_feed(firn_generator *generator, const int32_t *tokens, int64_t n,
+                                         const float **logits);
+FIRN_API int64_t firn_generator_length(const firn_generator *generator);
+FIRN_API void firn_generator_reset(firn_generator *generator);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
