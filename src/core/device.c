@@ -1,0 +1,186 @@
+/* Devices, buffers and faults: what is alike for every backend. */
+#include "core/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **device)
+{
+    *device = NULL;
+    if (strcasecmp(name, "CPU") == 0 || strcasecmp(name, "CPU0") == 0)
+        return firn_cpu_open(ctx, device);
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "there is no device '%s' here; there is: CPU", name);
+}
+
+void firn_device_close(firn_device *device)
+{
+    if (!device)
+        return;
+    firn_free(device->ctx, device->rows);
+    device->backend->close(device);
+}
+
+const char *firn_device_name(const firn_device *device)
+{
+    return device->name;
+}
+
+const char *firn_device_about(const firn_device *device)
+{
+    return device->about;
+}
+
+/* ---- buffers ---- */
+
+static firn_status make(firn_device *device, const void *memory, size_t size, bool wrap, firn_buffer **result)
+{
+    firn_buffer *b = *result = firn_alloc_zeroed(device->ctx, 1, sizeof *b);
+
+    if (!b)
+        return FIRN_ERR_MEMORY;
+    b->device = device;
+    b->size = size;
+    const firn_status s =
+        wrap ? device->backend->buffer_wrap(device, memory, size, b) : device->backend->buffer_create(device, size, b);
+    if (s != FIRN_OK) {
+        firn_free(device->ctx, b);
+        *result = NULL;
+    }
+    return s;
+}
+
+firn_status firn_buffer_create(firn_device *device, size_t size, firn_buffer **buffer)
+{
+    return make(device, NULL, size, false, buffer);
+}
+
+firn_status firn_buffer_wrap(firn_device *device, const void *memory, size_t size, firn_buffer **buffer)
+{
+    return make(device, memory, size, true, buffer);
+}
+
+void firn_buffer_destroy(firn_buffer *buffer)
+{
+    if (!buffer)
+        return;
+    firn_context *ctx = buffer->device->ctx;
+    buffer->device->backend->buffer_destroy(buffer);
+    firn_free(ctx, buffer);
+}
+
+size_t firn_buffer_size(const firn_buffer *buffer)
+{
+    return buffer->size;
+}
+
+static firn_status check_range(const firn_buffer *b, size_t offset, size_t size)
+{
+    FIRN_EXPECT(b->device->ctx, offset <= b->size && size <= b->size - offset,
+                "%zu bytes at offset %zu are not inside a buffer of %zu", size, offset, b->size);
+    return FIRN_OK;
+}
+
+firn_status firn_buffer_write(firn_buffer *buffer, size_t offset, const void *data, size_t size)
+{
+    FIRN_TRY(check_range(buffer, offset, size));
+    return buffer->device->backend->buffer_write(buffer, offset, data, size);
+}
+
+firn_status firn_buffer_read(firn_buffer *buffer, size_t offset, void *data, size_t size)
+{
+    FIRN_TRY(check_range(buffer, offset, size));
+    return buffer->device->backend->buffer_read(buffer, offset, data, size);
+}
+
+firn_status firn_buffer_clear(firn_buffer *buffer, size_t offset, size_t size)
+{
+    FIRN_TRY(check_range(buffer, offset, size));
+    return buffer->device->backend->buffer_clear(buffer, offset, size);
+}
+
+/* ---- faults ---- */
+
+void firn_fault_set(firn_fault *f, firn_fault_kind kind, const firn_tensor *node, int64_t index, int64_t value,
+                    int64_t limit)
+{
+    while (__atomic_exchange_n(&f->lock, 1, __ATOMIC_ACQUIRE))
+        ;
+    if (f->kind == FIRN_FAULT_NONE || node->index < f->node->index || (node == f->node && index < f->index)) {
+        f->kind = kind;
+        f->node = node;
+        f->index = index;
+        f->value = value;
+        f->limit = limit;
+    }
+    __atomic_store_n(&f->lock, 0, __ATOMIC_RELEASE);
+}
+
+firn_status firn_device_wait(firn_device *device)
+{
+    firn_fault fault = {0};
+
+    FIRN_TRY(device->backend->wait(device, &fault));
+    if (fault.kind == FIRN_FAULT_NONE)
+        return FIRN_OK;
+    const firn_tensor *t = fault.node;
+    const char *gap = t->name[0] ? " " : "";
+    if (fault.kind == FIRN_FAULT_ID_RANGE)
+        return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: id number %lld is %lld, outside 0 to %lld", t->op->name,
+                         gap, t->name, (long long)fault.index, (long long)fault.value, (long long)fault.limit - 1);
+    return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: value number %lld is not finite", t->op->name, gap, t->name,
+                     (long long)fault.index);
+}
+
+/* ---- profile ---- */
+
+static int n_ops(void)
+{
+    int n = 0;
+
+    while (firn_ops[n])
+        n++;
+    return n;
+}
+
+void firn_device_profile(firn_device *device, bool on)
+{
+    if (on && !device->rows)
+        device->rows = firn_alloc_zeroed(device->ctx, (size_t)n_ops() + 1, sizeof *device->rows);
+    device->profile = on && device->rows;
+}
+
+void firn_profile_add(firn_device *device, const firn_tensor *node, double seconds)
+{
+    const firn_cost c = firn_op_cost(node);
+
+    for (firn_profile_row *r = device->rows; r < device->rows + n_ops(); r++) {
+        if (r->op && r->op != node->op->name)
+            continue;
+        r->op = node->op->name;
+        r->calls++;
+        r->seconds += seconds;
+        r->flops += c.flops;
+        r->bytes += c.bytes_read + c.bytes_written;
+        return;
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const firn_profile_row *p = a, *q = b;
+
+    return p->seconds < q->seconds ? 1 : p->seconds > q->seconds ? -1 : 0;
+}
+
+firn_status firn_device_profile_rows(firn_device *device, const firn_profile_row **rows, int *n)
+{
+    *rows = device->rows;
+    *n = 0;
+    if (!device->rows)
+        return FIRN_OK;
+    while (*n < n_ops() && device->rows[*n].op)
+        ++*n;
+    qsort(device->rows, (size_t)*n, sizeof *device->rows, by_time);
+    return FIRN_OK;
+}

@@ -1,0 +1,268 @@
+/* The CPU backend: the reference for all others, always there.
+ *
+ * A part runs as one piece of work of the pool: every thread walks the launches, with a barrier between them. A node
+ * runs by a team kernel (kernels.c) where one takes it, else by its operation's reference, whose items are spread over
+ * threads. */
+#include "cpu/cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    ALIGN = 64,
+    SMALL_BYTES = 16 * 1024, /* a node that writes less is left to one thread: sharing costs more than it saves */
+    GRAINS = 8,              /* pieces per thread */
+};
+
+typedef struct {
+    firn_device base;
+    firn_fault fault;
+} cpu_device;
+
+/* ---- buffers: host memory ---- */
+
+static firn_status buffer_create(firn_device *device, size_t size, firn_buffer *b)
+{
+    size_t padded;
+
+    if (!firn_add_size(size, ALIGN + sizeof(void *), &padded))
+        return firn_fail(device->ctx, FIRN_ERR_MEMORY, "out of memory: %zu bytes pass the address space", size);
+    char *raw = firn_alloc(device->ctx, padded);
+    if (!raw)
+        return FIRN_ERR_MEMORY;
+    char *aligned = (char *)(((uintptr_t)raw + sizeof(void *) + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    memcpy(aligned - sizeof raw, &raw, sizeof raw);
+    b->memory = aligned;
+    b->owned = true;
+    return FIRN_OK;
+}
+
+static firn_status buffer_wrap(firn_device *device, const void *memory, size_t size, firn_buffer *b)
+{
+    (void)device;
+    (void)size;
+    b->memory = (void *)memory;
+    return FIRN_OK;
+}
+
+static void buffer_destroy(firn_buffer *b)
+{
+    if (!b->owned)
+        return;
+    char *raw;
+    memcpy(&raw, (char *)b->memory - sizeof raw, sizeof raw);
+    firn_free(b->device->ctx, raw);
+}
+
+static firn_status buffer_write(firn_buffer *b, size_t offset, const void *data, size_t size)
+{
+    if (size)
+        memcpy((char *)b->memory + offset, data, size);
+    return FIRN_OK;
+}
+
+static firn_status buffer_read(firn_buffer *b, size_t offset, void *data, size_t size)
+{
+    if (size)
+        memcpy(data, (char *)b->memory + offset, size);
+    return FIRN_OK;
+}
+
+static firn_status buffer_clear(firn_buffer *b, size_t offset, size_t size)
+{
+    if (size)
+        memset((char *)b->memory + offset, 0, size);
+    return FIRN_OK;
+}
+
+/* ---- plan ---- */
+
+static firn_status plan(firn_device *device, const firn_tensor *node, firn_launch *launch)
+{
+    const int n_threads = device->ctx->n_threads;
+
+    for (const firn_cpu_kernel *k = firn_cpu_kernels; k->op; k++) {
+        if (k->op == node->op && k->takes(node)) {
+            launch->kernel = k;
+            launch->work = k->work ? k->work(node, n_threads) : 0;
+            return FIRN_OK;
+        }
+    }
+    if (!node->op->reference)
+        return firn_fail(device->ctx, FIRN_ERR_UNSUPPORTED, "it has no kernel");
+    if (node->op->work)
+        launch->work = ((node->op->work(node) + ALIGN - 1) & ~(size_t)(ALIGN - 1)) * (size_t)n_threads;
+    return FIRN_OK;
+}
+
+/* ---- run ---- */
+
+typedef struct {
+    cpu_device *device;
+    const firn_submission *submission;
+    atomic_llong counters[2]; /* items taken; the two alternate so that one can be reset while the other is in use */
+    atomic_bool stop;
+    double started;
+} run_state;
+
+static double seconds_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *address(const firn_place p)
+{
+    return p.buffer ? (char *)p.buffer->memory + p.offset : NULL;
+}
+
+static void run_reference(const firn_launch *l, firn_call *call, firn_team team, atomic_llong *counter)
+{
+    const firn_tensor *node = l->node;
+    const int64_t n = firn_op_items(node);
+
+    if (node->op->work)
+        call->work = (char *)call->work + (l->work / (size_t)team.nth) * (size_t)team.ith;
+    if (n <= 1 || firn_op_cost(node).bytes_written < SMALL_BYTES) {
+        if (team.ith == 0 && n > 0)
+            node->op->reference(call, 0, n);
+        return;
+    }
+    const int64_t grain = firn_max_i64(1, n / ((int64_t)team.nth * GRAINS));
+    for (int64_t begin, end; firn_team_take(counter, n, grain, &begin, &end);)
+        node->op->reference(call, begin, end);
+}
+
+/* The first value of a float result that is not finite. */
+static bool check_finite(const firn_call *call)
+{
+    const firn_tensor *t = call->node;
+
+    if (t->type != FIRN_F32)
+        return true;
+    for (int64_t r = 0; r < firn_n_rows(t); r++) {
+        const char *row = firn_row_at(t, call->dst, r);
+        for (int64_t i = 0; i < t->ne[0]; i++) {
+            if (!isfinite(*(const float *)(row + i * t->nb[0]))) {
+                firn_fault_set(call->fault, FIRN_FAULT_NOT_FINITE, t, r * t->ne[0] + i, 0, 0);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void run_part(void *argument, firn_team team)
+{
+    run_state *state = argument;
+    const firn_submission *sub = state->submission;
+    firn_device *device = &state->device->base;
+
+    for (int i = 0; i < sub->n && !atomic_load_explicit(&state->stop, memory_order_relaxed); i++) {
+        const firn_launch *l = &sub->launches[i];
+        firn_call call = {.node = l->node, .fault = &state->device->fault};
+        call.dst = address(firn_exec_place(sub->exec, l->node));
+        call.work = address(firn_exec_work(sub->exec));
+        for (int s = 0; s < FIRN_MAX_SRC; s++)
+            if (l->node->src[s])
+                call.src[s] = address(firn_exec_place(sub->exec, l->node->src[s]));
+        if (l->kernel)
+            ((const firn_cpu_kernel *)l->kernel)->run(&call, team);
+        else
+            run_reference(l, &call, team, &state->counters[i % 2]);
+        firn_team_barrier(team);
+        if (team.ith != 0 && !(sub->flags & FIRN_RUN_CHECK))
+            continue;
+        if (team.ith == 0) {
+            atomic_store_explicit(&state->counters[i % 2], 0, memory_order_relaxed);
+            if (device->profile) {
+                const double now = seconds_now();
+                firn_profile_add(device, l->node, now - state->started);
+                state->started = now;
+            }
+            if (sub->flags & FIRN_RUN_CHECK && !check_finite(&call))
+                atomic_store(&state->stop, true);
+        }
+        if (sub->flags & FIRN_RUN_CHECK)
+            firn_team_barrier(team); /* everyone sees the same `stop` */
+    }
+}
+
+static firn_status run(firn_device *device, const firn_submission *submission)
+{
+    run_state state = {.device = (cpu_device *)device, .submission = submission, .started = seconds_now()};
+    firn_pool *pool = firn_context_pool(device->ctx);
+
+    if (!pool)
+        return FIRN_ERR_MEMORY;
+    firn_pool_run(pool, run_part, &state);
+    return FIRN_OK;
+}
+
+static firn_status wait_all(firn_device *device, firn_fault *fault)
+{
+    cpu_device *d = (cpu_device *)device;
+
+    *fault = d->fault;
+    d->fault = (firn_fault){0};
+    return FIRN_OK;
+}
+
+static void close_device(firn_device *device)
+{
+    firn_free(device->ctx, device);
+}
+
+static const firn_backend cpu_backend = {
+    .name = "CPU",
+    .buffer_create = buffer_create,
+    .buffer_wrap = buffer_wrap,
+    .buffer_destroy = buffer_destroy,
+    .buffer_write = buffer_write,
+    .buffer_read = buffer_read,
+    .buffer_clear = buffer_clear,
+    .plan = plan,
+    .run = run,
+    .wait = wait_all,
+    .close = close_device,
+};
+
+/* "model name" of /proc/cpuinfo where there is one. */
+static void processor_name(char *name, size_t size)
+{
+    char line[256];
+
+    snprintf(name, size, "processor");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (colon && strncmp(line, "model name", 10) == 0) {
+            colon[strcspn(colon, "\n")] = 0;
+            snprintf(name, size, "%s", colon + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
+{
+    cpu_device *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
+    char processor[96];
+
+    if (!d)
+        return FIRN_ERR_MEMORY;
+    d->base.ctx = ctx;
+    d->base.backend = &cpu_backend;
+    processor_name(processor, sizeof processor);
+    snprintf(d->base.name, sizeof d->base.name, "CPU");
+    snprintf(d->base.about, sizeof d->base.about, "%s, %d threads", processor, ctx->n_threads);
+    *device = &d->base;
+    return FIRN_OK;
+}
