@@ -9,9 +9,13 @@ static const struct {
     size_t size;
     bool weight;
 } types[FIRN_TYPE_LIMIT] = {
-#define FORMAT(CODE, name, block, size, weight) [FIRN_##CODE] = {name, block, size, weight},
+#define FORMAT(CODE, name, block, size)  [FIRN_##CODE] = {#name, block, size, true},
+#define SCALAR(CODE, name, size, weight) [FIRN_##CODE] = {#name, 1, size, weight},
+#define LATER                            FORMAT
 #include "formats.def"
+#undef LATER
 #undef FORMAT
+#undef SCALAR
 };
 
 static bool known(firn_type type)

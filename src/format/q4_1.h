@@ -1,0 +1,29 @@
+/* Q4_1: 32 weights in 20 bytes, w[i] = d * q[i] + m, q in 0..15.
+ *
+ *   bytes 0..1    d, half
+ *   bytes 2..3    m, half: the block's least weight
+ *   bytes 4..19   q: low nibbles are weights 0..15, high nibbles weights 16..31
+ *
+ * d * q is exact in F32; adding m rounds, once. */
+#ifndef FIRN_FORMAT_Q4_1_H
+#define FIRN_FORMAT_Q4_1_H
+
+#include "format/common.h"
+
+typedef struct {
+    firn_half d, m;
+    uint8_t q[16];
+} firn_q4_1;
+FIRN_SIZE_IS(firn_q4_1, 20);
+
+FIRN_INLINE void firn_q4_1_decode16(FIRN_GLOBAL const firn_q4_1 *b, int h, FIRN_LOCAL float *w)
+{
+    const float d = firn_half_to_float(b->d);
+    const float m = firn_half_to_float(b->m);
+    const int shift = 4 * h;
+
+    for (int i = 0; i < 16; i++)
+        w[i] = d * (float)((b->q[i] >> shift) & 15) + m;
+}
+
+#endif
