@@ -1,0 +1,93 @@
+/* Fine-tuning: from a model and a data set to an adapter, in a folder that survives interruption.
+ *
+ *     DIR/run.json        everything that decides the result: options, model, data, kernel set; makes a folder a run
+ *     DIR/metrics.jsonl   one object a step
+ *     DIR/checkpoints/    step-00000040.gguf, ...: adapter, optimizer, data position
+ *     DIR/before.json     what the model did before training: generations, expert load (for the report)
+ *     DIR/adapter.gguf    the result, as llama.cpp loads it
+ *     DIR/report.html     a page for people
+ *
+ * Adapter, optimizer and metrics (but timings and memory) are the same bits for any number of threads, memory limit,
+ * interruption and repetition on one kernel set. */
+#ifndef FIRN_TRAIN_H
+#define FIRN_TRAIN_H
+
+#include "firn/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every field has the name of its option on the command line. An unset one (NULL, NAN, FIRN_UNSET) takes its default,
+ * or, in a resumed run, what the run was started with. */
+#define FIRN_UNSET INT64_MIN
+
+typedef struct {
+    const char *model, *data, *output;
+    const char *eval_data;    /* JSONL; takes the place of eval_split */
+    const char *adapter;      /* an adapter to go on from */
+    const char *targets;      /* see firn_adapter_create */
+    const char *schedule;     /* cosine, linear, constant */
+    const char *device;       /* "CPU" */
+    const char *memory_limit; /* "6G" */
+    double eval_split;        /* part of the samples that is held back */
+    double epochs, learning_rate, weight_decay, clip, alpha;
+    int64_t steps;   /* 0 or unset: by epochs */
+    int64_t context; /* tokens of a window */
+    int64_t batch;   /* windows of a forward pass */
+    int64_t accumulate;
+    int64_t warmup, rank, seed, save_every, eval_every, keep;
+} firn_train_options;
+
+FIRN_API void firn_train_options_init(firn_train_options *options); /* everything unset */
+
+typedef struct {
+    int64_t step, steps, tokens; /* tokens of this step, padding not counted */
+    double loss, eval_loss;      /* eval_loss: the last one, NAN before the first */
+    double learning_rate, grad_norm, tokens_per_second;
+    double seconds, seconds_left;
+    uint64_t memory; /* anonymous bytes of the process now */
+} firn_progress;
+
+/* How a run talks to whoever started it. Every function may be NULL. */
+typedef struct {
+    void *user;
+    void (*say)(void *user, const char *line);                   /* a sentence for people: plan, notes, warnings */
+    void (*progress)(void *user, const firn_progress *progress); /* after each step */
+    bool (*stop)(void *user);                                    /* asked between steps; true: stop with a checkpoint */
+} firn_watch;
+
+typedef struct {
+    bool finished;                            /* false: stopped on request */
+    bool was_finished;                        /* a resumed run had nothing left to do */
+    int64_t step;                             /* how far it came */
+    double loss, eval_loss_before, eval_loss; /* NAN where there is none */
+    char adapter[4096], report[4096];
+} firn_train_result;
+
+enum {
+    FIRN_TRAIN_DRY_RUN = 1, /* plan, memory, estimated time; nothing is written */
+    FIRN_TRAIN_PROFILE = 2, /* time by operation, said at the end */
+};
+
+/* A new run. The output folder must not hold one yet. FIRN_ERR_CANCELLED is never returned: see result->finished. */
+FIRN_API firn_status firn_train(firn_context *ctx, const firn_train_options *options, int flags,
+                                const firn_watch *watch, firn_train_result *result);
+/* Goes on with the run in `folder`. Of options, steps, epochs, memory_limit, save_every and eval_every may be set. */
+FIRN_API firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_train_options *options,
+                                       int flags, const firn_watch *watch, firn_train_result *result);
+
+typedef struct {
+    int64_t samples, tokens, target_tokens;
+    double loss, perplexity;
+} firn_eval_result;
+
+/* Loss of a data set. Unset options: context 512 or the model's, batch 4. Uses model, data, adapter, context, batch,
+ * device, memory_limit. */
+FIRN_API firn_status firn_eval(firn_context *ctx, const firn_train_options *options, const firn_watch *watch,
+                               firn_eval_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,26 @@
+/* Checkpoints: everything that a run needs to go on with the same bits. */
+#ifndef FIRN_TRAIN_CHECKPOINT_H
+#define FIRN_TRAIN_CHECKPOINT_H
+
+#include "core/context.h"
+#include "firn/model.h"
+
+/* Where a run stands after `step`. There is no random state besides: what is drawn is a function of (seed, epoch). */
+typedef struct {
+    int64_t step;
+    int64_t epoch, window;              /* the window that comes next */
+    int64_t metrics_bytes;              /* of metrics.jsonl up to here */
+    double seconds;                     /* of training so far */
+    double eval_loss_before, eval_loss; /* NAN where there was none */
+} firn_position;
+
+/* Writes DIR/step-<step>.gguf whole or not at all, then removes all but the `keep` newest. */
+firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const firn_adapter *adapter, const float *m,
+                                  const float *v, const firn_position *position, int64_t keep);
+/* The newest checkpoint before `below` in the folder; *step -1 when there is none, also where there is no folder. */
+firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
+/* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. */
+firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_adapter *adapter, float *m,
+                                 float *v, firn_position *position);
+
+#endif

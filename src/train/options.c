@@ -1,0 +1,233 @@
+/* Options: see options.h. */
+#include "train/options.h"
+
+#include "train/schedule.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(firn_train_options, name)
+#define NO_RANGE    0, 0
+
+const firn_train_option firn_train_option_table[] = {
+    {"model", 's', false, FIELD(model), "M.gguf", NO_RANGE,
+     "the model, quantized or not; read where it lies, never changed"},
+    {"data", 's', false, FIELD(data), "D.jsonl", NO_RANGE,
+     "the data: messages, prompt and completion, or text on each line"},
+    {"output", 's', false, FIELD(output), "DIR", NO_RANGE, "the folder of the run"},
+    {"eval_data", 's', false, FIELD(eval_data), "E.jsonl", NO_RANGE,
+     "evaluate on this file (then nothing is held back)"},
+    {"eval_split", 'f', false, FIELD(eval_split), "X", 0, 0.9,
+     "part of the samples held back for evaluation (default 0.05; 0: none)"},
+    {"steps", 'i', true, FIELD(steps), "N", 0, 1e9, "optimizer steps (0 or none: by --epochs)"},
+    {"epochs", 'f', true, FIELD(epochs), "X", 0.001, 1e6,
+     "times through the data when there is no --steps (default 3)"},
+    {"context", 'i', false, FIELD(context), "N", 2, 1 << 24,
+     "tokens of a window (default 512, or the model's if less)"},
+    {"batch", 'i', false, FIELD(batch), "N", 1, 65536, "windows of a forward pass (default 1)"},
+    {"accumulate", 'i', false, FIELD(accumulate), "N", 1, 65536, "passes of a step (default 1)"},
+    {"learning_rate", 'f', false, FIELD(learning_rate), "X", 0, 10, "the highest learning rate (default 2e-4)"},
+    {"schedule", 's', false, FIELD(schedule), "NAME", NO_RANGE,
+     "cosine, linear or constant after the warm-up (default cosine)"},
+    {"warmup", 'i', false, FIELD(warmup), "N", 0, 1e9,
+     "steps of linear warm-up (default a twentieth of the run, 100 at most)"},
+    {"weight_decay", 'f', false, FIELD(weight_decay), "X", 0, 10, "AdamW's decoupled weight decay (default 0)"},
+    {"clip", 'f', false, FIELD(clip), "X", 0, 1e9, "largest norm of a step's gradient (default 1; 0: any)"},
+    {"rank", 'i', false, FIELD(rank), "N", 1, 4096, "rank of the adapter (default 16)"},
+    {"alpha", 'f', false, FIELD(alpha), "X", 1e-6, 1e6, "the adapter counts alpha/rank times (default alpha 2 x rank)"},
+    {"targets", 's', false, FIELD(targets), "LIST", NO_RANGE,
+     "what is trained: attention, experts, shared, dense, router, output, all, or patterns over tensor names, with "
+     "commas between (default attention,experts; attention,dense without experts)"},
+    {"adapter", 's', false, FIELD(adapter), "A.gguf", NO_RANGE,
+     "go on from this adapter; its rank, alpha, tensors count"},
+    {"seed", 'i', false, FIELD(seed), "N", 0, 9e15, "seed of split, order and start (default 1)"},
+    {"save_every", 'i', true, FIELD(save_every), "N", 0, 1e9,
+     "steps between checkpoints (default a tenth of the run, 50 at most; 0: only the last)"},
+    {"eval_every", 'i', true, FIELD(eval_every), "N", 0, 1e9,
+     "steps between evaluations (default a tenth of the run; 0: only first and last)"},
+    {"keep", 'i', false, FIELD(keep), "N", 1, 1e6, "newest checkpoints that are kept (default 2)"},
+    {"memory_limit", 's', true, FIELD(memory_limit), "6G", NO_RANGE,
+     "most anonymous memory (K, M, G: powers of 1024; default: what the machine has free)"},
+    {"device", 's', false, FIELD(device), "NAME", NO_RANGE,
+     "device that computes (default CPU; firn info --devices lists them)"},
+};
+const int firn_n_train_options = (int)(sizeof firn_train_option_table / sizeof *firn_train_option_table);
+
+static void *field(const firn_train_options *options, const firn_train_option *o)
+{
+    return (char *)(uintptr_t)options + o->offset;
+}
+
+void firn_train_options_init(firn_train_options *options)
+{
+    memset(options, 0, sizeof *options);
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const firn_train_option *o = &firn_train_option_table[i];
+        if (o->kind == 's')
+            *(const char **)field(options, o) = NULL;
+        else if (o->kind == 'i')
+            *(int64_t *)field(options, o) = FIRN_UNSET;
+        else
+            *(double *)field(options, o) = NAN;
+    }
+}
+
+bool firn_train_option_is_set(const firn_train_options *options, const firn_train_option *o)
+{
+    if (o->kind == 's')
+        return *(const char **)field(options, o) != NULL;
+    if (o->kind == 'i')
+        return *(int64_t *)field(options, o) != FIRN_UNSET;
+    return !isnan(*(double *)field(options, o));
+}
+
+firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options)
+{
+    firn_schedule_kind kind;
+    uint64_t bytes;
+
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const firn_train_option *o = &firn_train_option_table[i];
+        if (o->kind == 's' || !firn_train_option_is_set(options, o))
+            continue;
+        const double v = o->kind == 'i' ? (double)*(int64_t *)field(options, o) : *(double *)field(options, o);
+        FIRN_EXPECT(ctx, v >= o->min && v <= o->max, "%s is a number from %g to %g, not %g", o->name, o->min, o->max,
+                    v);
+    }
+    if (options->schedule)
+        FIRN_TRY(firn_schedule_from_name(ctx, options->schedule, &kind));
+    return options->memory_limit ? firn_parse_bytes(ctx, options->memory_limit, &bytes) : FIRN_OK;
+}
+
+static void default_int(int64_t *value, int64_t otherwise)
+{
+    *value = *value == FIRN_UNSET ? otherwise : *value;
+}
+
+static void default_real(double *value, double otherwise)
+{
+    *value = isnan(*value) ? otherwise : *value;
+}
+
+void firn_train_options_defaults(firn_train_options *o)
+{
+    default_real(&o->eval_split, 0.05);
+    default_int(&o->steps, 0);
+    default_real(&o->epochs, 3);
+    default_int(&o->batch, 1);
+    default_int(&o->accumulate, 1);
+    default_real(&o->learning_rate, 2e-4);
+    default_real(&o->weight_decay, 0);
+    default_real(&o->clip, 1);
+    default_int(&o->rank, 16);
+    default_real(&o->alpha, 2 * (double)o->rank);
+    default_int(&o->seed, 1);
+    default_int(&o->keep, 2);
+    o->schedule = o->schedule ? o->schedule : "cosine";
+    o->device = o->device ? o->device : "CPU";
+}
+
+/* ---- run.json ---- */
+
+static json_t *to_json(const firn_train_options *options, const firn_train_option *o)
+{
+    if (!firn_train_option_is_set(options, o))
+        return json_null();
+    if (o->kind == 's')
+        return json_string(*(const char **)field(options, o));
+    return o->kind == 'i' ? json_integer(*(int64_t *)field(options, o)) : json_real(*(double *)field(options, o));
+}
+
+json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *options)
+{
+    json_t *json = json_object();
+
+    for (int i = 0; json && i < firn_n_train_options; i++) {
+        const firn_train_option *o = &firn_train_option_table[i];
+        if (json_object_set_new(json, o->name, to_json(options, o)) == 0)
+            continue;
+        json_decref(json);
+        json = NULL;
+    }
+    if (!json)
+        firn_fail(ctx, FIRN_ERR_MEMORY,
+                  "the options cannot be written as JSON: a text in them is not UTF-8, or memory is "
+                  "short");
+    return json;
+}
+
+static const firn_train_option *find(const char *name)
+{
+    for (int i = 0; i < firn_n_train_options; i++)
+        if (strcmp(firn_train_option_table[i].name, name) == 0)
+            return &firn_train_option_table[i];
+    return NULL;
+}
+
+firn_status firn_train_options_from_json(firn_arena *arena, const char *where, const json_t *json,
+                                         firn_train_options *options)
+{
+    firn_context *ctx = arena->ctx;
+    const char *key;
+    json_t *value;
+
+    firn_train_options_init(options);
+    if (!json_is_object(json))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: expected the options of the run under \"options\"", where);
+    json_object_foreach((json_t *)json, key, value)
+    {
+        const firn_train_option *o = find(key);
+        if (!o)
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: there is no option \"%.40s\"", where, key);
+        if (json_is_null(value))
+            continue;
+        if (o->kind == 's' && json_is_string(value)) {
+            char *copy = firn_arena_text(arena, json_string_value(value), json_string_length(value));
+            if (!copy)
+                return FIRN_ERR_MEMORY;
+            *(const char **)field(options, o) = copy;
+        } else if (o->kind == 'i' && json_is_integer(value)) {
+            *(int64_t *)field(options, o) = json_integer_value(value);
+        } else if (o->kind == 'f' && json_is_number(value)) {
+            *(double *)field(options, o) = json_number_value(value);
+        } else {
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: expected \"%s\" to be a %s", where, key,
+                             o->kind == 's'   ? "text"
+                             : o->kind == 'i' ? "whole number"
+                                              : "number");
+        }
+    }
+    if (firn_train_options_check(ctx, options) != FIRN_OK)
+        return firn_fail_in(ctx, FIRN_ERR_FORMAT, "%s", where);
+    return FIRN_OK;
+}
+
+/* ---- sizes ---- */
+
+firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+
+    errno = 0;
+    double v = strtod(text, &end);
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    bool good = end != text && !errno && isfinite(v) && v > 0 && isdigit((unsigned char)text[0]);
+    if (unit) {
+        v = ldexp(v, 10 * (int)(unit - units + 1));
+        end++;
+    }
+    if (*end == 'i' && unit)
+        end++;
+    if (*end == 'B')
+        end++;
+    good = good && *end == 0 && v < 0x1p62;
+    if (!good)
+        return firn_fail(ctx, FIRN_ERR_ARGUMENT, "'%.40s' is no size: expected one like 6G, 800M or a number of bytes",
+                         text);
+    *bytes = (uint64_t)v;
+    return FIRN_OK;
+}

@@ -1,0 +1,39 @@
+/* The options of a run: one table for the command line, run.json, defaults and the report. */
+#ifndef FIRN_TRAIN_OPTIONS_H
+#define FIRN_TRAIN_OPTIONS_H
+
+#include "core/arena.h"
+#include "firn/train.h"
+
+#include <jansson.h>
+
+typedef struct {
+    const char *name; /* "learning_rate": the field, and the key in run.json; --learning-rate on the command line */
+    char kind;        /* 's' const char *, 'i' int64_t, 'f' double: as cmd_option has it */
+    bool resumable;   /* a resumed run may change it */
+    size_t offset;    /* of the field */
+    const char *meta;
+    double min, max; /* of a number */
+    const char *help;
+} firn_train_option;
+
+extern const firn_train_option firn_train_option_table[];
+extern const int firn_n_train_options;
+
+bool firn_train_option_is_set(const firn_train_options *options, const firn_train_option *option);
+/* Every number in its range, the schedule one that exists, the memory limit readable. */
+firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options);
+/* The defaults that do not depend on model or data: rank, alpha (twice the rank), learning rate... */
+void firn_train_options_defaults(firn_train_options *options);
+
+/* {"model": ..., "steps": ...}: unset ones are null. NULL when memory is short. */
+json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *options);
+/* Unknown keys and values of another type are errors; `where` names the file in them. Strings are copied to the arena.
+ */
+firn_status firn_train_options_from_json(firn_arena *arena, const char *where, const json_t *json,
+                                         firn_train_options *options);
+
+/* "6G", "1.5g", "800M", "123456": K, M, G, T are powers of 1024; a B or iB behind is fine. */
+firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes);
+
+#endif
