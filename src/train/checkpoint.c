@@ -48,8 +48,8 @@ static firn_status put_numbers(firn_gguf_writer *w, const firn_position *p)
     return firn_gguf_put_array(w, "firn.eval_loss", FIRN_KV_F64, &p->eval_loss, 1);
 }
 
-static firn_status write_file(firn_gguf_writer *w, const char *path, const firn_adapter *adapter, const firn_text *described,
-                         const float *m, const float *v, const firn_position *position)
+static firn_status write_file(firn_gguf_writer *w, const char *path, const firn_adapter *adapter,
+                              const firn_text *described, const float *m, const float *v, const firn_position *position)
 {
     static const char *const names[] = {"adapter", "adam.m", "adam.v"};
     const float *const values[] = {adapter->values, m, v};
@@ -163,7 +163,7 @@ static firn_status get_numbers(firn_context *ctx, const firn_gguf *g, firn_posit
 }
 
 static firn_status read_file(firn_context *ctx, const firn_gguf *g, firn_adapter *adapter, float *m, float *v,
-                        firn_position *position)
+                             firn_position *position)
 {
     static const char *const names[] = {"adapter", "adam.m", "adam.v"};
     float *const values[] = {adapter->values, m, v};

@@ -1,0 +1,51 @@
+/* A tokenizer and a chat template for tests without a model: a token is a byte, BOS is 256, EOS 257; a message is
+ * "<role>content\n", what an assistant says is trained through its newline. Roles and contents that are no strings, and
+ * the role "bad", are refused as a template would. */
+#ifndef FIRN_TEST_BYTE_ENCODER_H
+#define FIRN_TEST_BYTE_ENCODER_H
+
+#include "train/data.h"
+
+#include <string.h>
+
+static firn_status byte_encode(void *user, const char *text, size_t size, firn_token_list *tokens)
+{
+    firn_context *ctx = *(firn_context **)user;
+
+    for (size_t i = 0; i < size; i++)
+        FIRN_TRY(firn_token_list_add(ctx, tokens, (unsigned char)text[i], i, i + 1));
+    return FIRN_OK;
+}
+
+static firn_status byte_render(void *user, const json_t *line, firn_text *text, firn_span_list *spans)
+{
+    firn_context *ctx = *(firn_context **)user;
+    const json_t *message;
+    size_t i;
+
+    json_array_foreach(json_object_get(line, "messages"), i, message)
+    {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const char *content = json_string_value(json_object_get(message, "content"));
+        if (strcmp(role, "bad") == 0)
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "there is no role bad");
+        firn_text_printf(text, "<%s>", role);
+        const size_t begin = text->size;
+        firn_text_puts(text, content ? content : "");
+        firn_text_putc(text, '\n');
+        if (strcmp(role, "assistant") != 0)
+            continue;
+        FIRN_TRY(firn_grow(ctx, (void **)&spans->items, spans->n, &spans->capacity, sizeof *spans->items));
+        spans->items[spans->n++] = (firn_trained_span){begin, text->size};
+    }
+    return text->status;
+}
+
+/* `ctx` must outlive the encoder. */
+static inline firn_encoder byte_encoder(firn_context **ctx, bool add_bos)
+{
+    return (firn_encoder){
+        .user = ctx, .encode = byte_encode, .render = byte_render, .bos = 256, .eos = 257, .add_bos = add_bos};
+}
+
+#endif
