@@ -188,8 +188,10 @@ firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
         json_t *value = json_loadb(lines->text, lines->n, JSON_DECODE_ANY, &error);
         if (!value) {
             tame(error.text);
-            return fail_byte(lines, error.position > 0 ? (size_t)error.position - 1 : 0, "expected one JSON object: %s",
-                             error.text);
+            /* jansson stands behind the token that it stumbled over, but before a byte that is no UTF-8 */
+            const int behind = json_error_code(&error) != json_error_invalid_utf8;
+            return fail_byte(lines, error.position > behind ? (size_t)(error.position - behind) : 0,
+                             "expected one JSON object: %s", error.text);
         }
         if (!json_is_object(value)) {
             json_decref(value);
