@@ -540,13 +540,16 @@ static firn_status open_split(firn_context *ctx, const char *path, uint64_t no, 
                           "%s: it says that it is part %" PRIu64 " of %" PRIu64 ", not %" PRIu64 " of %" PRIu64,
                           sibling, said_no + 1, said_count, i + 1, count);
     }
-    if (s == FIRN_OK)
+    if (s == FIRN_OK) {
         s = join(ctx, g);
-    if (s == FIRN_OK)
-        s = split_number(ctx, &g->parts[0], "split.tensors.count", &tensors);
-    if (s == FIRN_OK && tensors != UINT64_MAX && tensors != g->n_tensors)
-        s = firn_fail(ctx, FIRN_ERR_FORMAT, "%s: the %" PRIu64 " parts have %zu tensors, not the %" PRIu64 " announced",
-                      path, count, g->n_tensors, tensors);
+        if (s == FIRN_OK)
+            s = split_number(ctx, &g->parts[0], "split.tensors.count", &tensors);
+        if (s == FIRN_OK && tensors != UINT64_MAX && tensors != g->n_tensors)
+            s = firn_fail(ctx, FIRN_ERR_FORMAT, "the %" PRIu64 " parts have %zu tensors, not the %" PRIu64 " announced",
+                          count, g->n_tensors, tensors);
+        if (s != FIRN_OK)
+            firn_fail_in(ctx, s, "%s", path);
+    }
     if (s == FIRN_OK)
         *result = g;
     else
