@@ -6,6 +6,16 @@
 
 #include <stdint.h>
 
+/* A stream of its own for each name (FNV-1a). */
+static inline uint64_t firn_stream(const char *name)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 0x100000001B3u;
+    return h;
+}
+
 static inline uint64_t firn_mix64(uint64_t z)
 {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -24,6 +34,12 @@ static inline uint64_t firn_random(uint64_t seed, uint64_t stream, uint64_t inde
 static inline float firn_random_unit(uint64_t seed, uint64_t stream, uint64_t index)
 {
     return (float)(firn_random(seed, stream, index) >> 40) * 0x1p-24f;
+}
+
+/* Uniform with mean 0 and standard deviation 1: in +-sqrt(3). */
+static inline float firn_random_even(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    return (2 * firn_random_unit(seed, stream, index) - 1) * 1.7320508f;
 }
 
 /* Uniform in [0, n), n > 0; the bias of at most n / 2^64 does not matter here. */

@@ -1,14 +1,13 @@
 #include "gguf/index.h"
 
+#include "core/random.h"
+
 #include <string.h>
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
 static size_t hash(const char *name)
 {
-    uint64_t h = 0xCBF29CE484222325u;
+    const uint64_t h = firn_stream(name);
 
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 0x100000001B3u;
     return (size_t)(h ^ h >> 32);
 }
 

@@ -1,0 +1,191 @@
+/* Dense llama -> llama with experts (Mixtral's form):
+ *     blk.N.ffn_{gate,up,down}.weight [k, m]  ->  blk.N.ffn_{gate,up,down}_exps.weight [k, m, n_expert], the same
+ * packed bytes n_expert times
+ *                                             +   blk.N.ffn_gate_inp.weight [n_embd, n_expert] F32, small and random
+ * Everything else is copied. The chosen experts' weights sum to 1 and all experts are alike, so the sum over them is
+ * the dense feed-forward whatever the router says. That holds only where router weights are renormalized. */
+#include "model/upcycle.h"
+
+#include "core/random.h"
+#include "gguf/gguf.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Router logits of normed inputs (elements near 1) get a standard deviation of about 0.02 sqrt(n_embd): enough for
+ * tokens to spread over the experts, too little for any to be preferred for good. */
+static const float ROUTER_STD = 0.02f;
+
+typedef struct {
+    firn_context *ctx;
+    firn_gguf *in;
+    firn_gguf_writer *out;
+    int64_t n_expert, n_embd;
+    uint64_t seed;
+} upcycling;
+
+/* Why a dense architecture that we know is not taken. */
+static const struct {
+    const char *arch, *why;
+} refusals[] = {
+    {"qwen2", "its expert sibling qwen2moe does not renormalize the router's weights, so copies would not compute what "
+              "the dense model did"},
+    {"qwen3", "making qwen3moe from it is not supported yet"},
+    {"granite", "making granitemoe from it is not supported yet"},
+};
+
+static firn_status check_source(firn_context *ctx, const firn_gguf *g, int64_t *n_embd)
+{
+    firn_string arch;
+    uint32_t n_expert = 0, width;
+
+    FIRN_TRY(firn_gguf_get_string(ctx, g, "general.architecture", true, &arch));
+    if (arch.size != 5 || memcmp(arch.data, "llama", 5) != 0) {
+        const char *why = "only models of architecture llama become mixtures here";
+        for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+            if (strlen(refusals[i].arch) == arch.size && memcmp(refusals[i].arch, arch.data, arch.size) == 0)
+                why = refusals[i].why;
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "architecture '%.*s' cannot be upcycled: %s",
+                         (int)(arch.size < 64 ? arch.size : 64), arch.data, why);
+    }
+    FIRN_TRY(firn_gguf_get_u32(ctx, g, "llama.expert_count", false, &n_expert));
+    if (n_expert)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                         "the model has %" PRIu32 " experts already; a dense one is upcycled", n_expert);
+    FIRN_TRY(firn_gguf_get_u32(ctx, g, "llama.embedding_length", true, &width));
+    *n_embd = width;
+    return FIRN_OK;
+}
+
+/* True for "blk.N.ffn_{gate,up,down}.REST": *rest is REST, name[0..stem) what stands before ".REST". */
+static bool is_dense_ffn(const char *name, size_t *stem, const char **rest)
+{
+    static const char *const parts[] = {"ffn_gate.", "ffn_up.", "ffn_down."};
+    int at = 0;
+
+    if (sscanf(name, "blk.%*9[0-9].%n", &at) < 0 || at == 0)
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const size_t n = strlen(parts[i]);
+        if (strncmp(name + at, parts[i], n) == 0) {
+            *stem = (size_t)at + n - 1;
+            *rest = name + at + n;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_router(const char *name, size_t stem, const char *rest)
+{
+    return strncmp(name + stem - 6, "ffn_up", 6) == 0 && strcmp(rest, "weight") == 0; /* one to a block */
+}
+
+static void router_name(char name[GGUF_LLAMA_NAME], const char *up, size_t stem)
+{
+    snprintf(name, GGUF_LLAMA_NAME, "%.*sgate_inp.weight", (int)stem - 2, up); /* "blk.N.ffn_" */
+}
+
+static firn_status describe(upcycling *u, const firn_gguf_tensor *t, uint32_t *n_routers)
+{
+    char name[GGUF_LLAMA_NAME];
+    const char *rest;
+    size_t stem;
+
+    if (!is_dense_ffn(t->name, &stem, &rest))
+        return firn_gguf_add_tensor(u->out, t->name, t->type, t->n_dims, t->ne);
+    if (strcmp(rest, "weight") != 0 || t->n_dims != 2)
+        return firn_fail(u->ctx, FIRN_ERR_UNSUPPORTED,
+                         "tensor '%s' has no place in a llama model with experts, which takes their weights alone",
+                         t->name);
+    if (has_router(t->name, stem, rest)) {
+        if (t->ne[0] != u->n_embd)
+            return firn_fail(u->ctx, FIRN_ERR_FORMAT,
+                             "tensor '%s' takes rows of %" PRId64 ", not the embedding's %" PRId64, t->name, t->ne[0],
+                             u->n_embd);
+        router_name(name, t->name, stem);
+        FIRN_TRY(firn_gguf_add_tensor(u->out, name, FIRN_F32, 2, (int64_t[]){u->n_embd, u->n_expert}));
+        ++*n_routers;
+    }
+    snprintf(name, sizeof name, "%.*s_exps.weight", (int)stem, t->name);
+    return firn_gguf_add_tensor(u->out, name, t->type, 3, (int64_t[]){t->ne[0], t->ne[1], u->n_expert});
+}
+
+static firn_status write_router(upcycling *u, const char *name)
+{
+    float row[256];
+    const uint64_t stream = firn_stream(name);
+    const int64_t n = u->n_embd * u->n_expert;
+
+    for (int64_t i = 0; i < n;) {
+        size_t k = 0;
+        for (; k < sizeof row / sizeof *row && i < n; k++, i++)
+            row[k] = ROUTER_STD * firn_random_even(u->seed, stream, (uint64_t)i);
+        FIRN_TRY(firn_gguf_writer_data(u->out, row, k * sizeof *row));
+    }
+    return FIRN_OK;
+}
+
+static firn_status copy(upcycling *u, const firn_gguf_tensor *t)
+{
+    char name[GGUF_LLAMA_NAME];
+    const char *rest;
+    size_t stem;
+    int64_t times = 1;
+
+    if (is_dense_ffn(t->name, &stem, &rest)) {
+        times = u->n_expert;
+        if (has_router(t->name, stem, rest)) {
+            router_name(name, t->name, stem);
+            FIRN_TRY(write_router(u, name));
+        }
+    }
+    for (int64_t i = 0; i < times; i++)
+        FIRN_TRY(firn_gguf_writer_data(u->out, t->data, t->size));
+    firn_gguf_release(u->in, t);
+    return FIRN_OK;
+}
+
+static firn_status run(upcycling *u, const char *path, int64_t n_used)
+{
+    uint32_t n_layer, n_routers = 0;
+    const size_t n = firn_gguf_n_tensors(u->in);
+
+    FIRN_TRY(firn_gguf_get_u32(u->ctx, u->in, "llama.block_count", true, &n_layer));
+    for (size_t i = 0; i < firn_gguf_n_kv(u->in); i++)
+        FIRN_TRY(firn_gguf_put_kv(u->out, firn_gguf_kv_at(u->in, i)));
+    firn_gguf_remove(u->out, "general.size_label"); /* not true any more */
+    FIRN_TRY(firn_gguf_put_u32(u->out, "llama.expert_count", (uint32_t)u->n_expert));
+    FIRN_TRY(firn_gguf_put_u32(u->out, "llama.expert_used_count", (uint32_t)n_used));
+    for (size_t i = 0; i < n; i++)
+        FIRN_TRY(describe(u, firn_gguf_tensor_at(u->in, i), &n_routers));
+    if (n_routers != n_layer)
+        return firn_fail(u->ctx, FIRN_ERR_FORMAT,
+                         "the file announces %" PRIu32 " blocks, and %" PRIu32 " have an ffn_up.weight", n_layer,
+                         n_routers);
+    FIRN_TRY(firn_gguf_writer_begin(u->out, path));
+    for (size_t i = 0; i < n; i++)
+        FIRN_TRY(copy(u, firn_gguf_tensor_at(u->in, i)));
+    return firn_gguf_writer_finish(u->out);
+}
+
+firn_status firn_upcycle(firn_context *ctx, const char *in, const char *out, int64_t n_expert, int64_t n_used,
+                         uint64_t seed)
+{
+    upcycling u = {.ctx = ctx, .n_expert = n_expert, .seed = seed};
+
+    FIRN_EXPECT(ctx, n_expert >= 2 && n_expert <= FIRN_MAX_EXPERTS, "a model has 2 to %d experts, not %" PRId64,
+                FIRN_MAX_EXPERTS, n_expert);
+    FIRN_EXPECT(ctx, n_used >= 1 && n_used <= n_expert, "1 to %" PRId64 " of the experts are used, not %" PRId64,
+                n_expert, n_used);
+    FIRN_TRY(firn_gguf_open(ctx, in, &u.in));
+    firn_status s = check_source(ctx, u.in, &u.n_embd);
+    if (s == FIRN_OK)
+        s = firn_gguf_writer_create(ctx, &u.out);
+    if (s == FIRN_OK)
+        s = run(&u, out, n_used);
+    firn_gguf_writer_destroy(u.out);
+    firn_gguf_close(u.in);
+    return s;
+}
