@@ -11,9 +11,7 @@ static const struct {
 } types[FIRN_TYPE_LIMIT] = {
 #define FORMAT(CODE, name, block, size)  [FIRN_##CODE] = {#name, block, size, true},
 #define SCALAR(CODE, name, size, weight) [FIRN_##CODE] = {#name, 1, size, weight},
-#define LATER                            FORMAT
 #include "formats.def"
-#undef LATER
 #undef FORMAT
 #undef SCALAR
 };

@@ -1,10 +1,19 @@
 /* Rows of every weight format as floats: a loop around each format's decode16, generated from src/formats.def. */
 #include "format/format.h"
 
+#include "format/iq1_m.h"
+#include "format/iq1_s.h"
+#include "format/iq2_s.h"
+#include "format/iq2_xs.h"
+#include "format/iq2_xxs.h"
+#include "format/iq3_s.h"
+#include "format/iq3_xxs.h"
 #include "format/iq4_nl.h"
 #include "format/iq4_xs.h"
 #include "format/mxfp4.h"
 #include "format/nvfp4.h"
+#include "format/q1_0.h"
+#include "format/q2_0.h"
 #include "format/q2_k.h"
 #include "format/q3_k.h"
 #include "format/q4_0.h"
@@ -15,6 +24,8 @@
 #include "format/q5_k.h"
 #include "format/q6_k.h"
 #include "format/q8_0.h"
+#include "format/tq1_0.h"
+#include "format/tq2_0.h"
 
 static void decode_f32(const void *row, int64_t n, float *out)
 {
@@ -40,7 +51,6 @@ static void decode_bf16(const void *row, int64_t n, float *restrict out)
 /* Sixteen weights go through a local array: bytes of a block could otherwise be what `out` overwrites, and the
  * compiler would have to read them one by one. */
 #define SCALAR(CODE, name, size, weight)
-#define LATER(CODE, name, block, size)
 #define FORMAT(CODE, name, block, size)                                                                                \
     FIRN_SIZE_IS(firn_##name, size);                                                                                   \
     static void decode_##name(const void *row, int64_t n, float *out)                                                  \
@@ -72,7 +82,6 @@ firn_decoder firn_format_decoder(firn_type type)
 #include "formats.def"
 #undef FORMAT
 #undef SCALAR
-#undef LATER
     default:
         return NULL;
     }

@@ -18,8 +18,10 @@ static const struct {
     {                                                                                                                  \
         FIRN_##CODE, #CODE                                                                                             \
     }
-    NAMED(F16),  NAMED(BF16), NAMED(Q4_0), NAMED(Q4_1), NAMED(Q5_0),   NAMED(Q5_1),   NAMED(Q8_0),  NAMED(Q2_K),
-    NAMED(Q3_K), NAMED(Q4_K), NAMED(Q5_K), NAMED(Q6_K), NAMED(IQ4_NL), NAMED(IQ4_XS), NAMED(MXFP4), NAMED(NVFP4),
+    NAMED(F16),   NAMED(BF16),  NAMED(Q4_0),    NAMED(Q4_1),   NAMED(Q5_0),  NAMED(Q5_1),    NAMED(Q8_0),
+    NAMED(Q2_K),  NAMED(Q3_K),  NAMED(Q4_K),    NAMED(Q5_K),   NAMED(Q6_K),  NAMED(IQ4_NL),  NAMED(IQ4_XS),
+    NAMED(MXFP4), NAMED(NVFP4), NAMED(IQ2_XXS), NAMED(IQ2_XS), NAMED(IQ2_S), NAMED(IQ3_XXS), NAMED(IQ3_S),
+    NAMED(IQ1_S), NAMED(IQ1_M), NAMED(TQ1_0),   NAMED(TQ2_0),  NAMED(Q1_0),  NAMED(Q2_0),
 #undef NAMED
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
