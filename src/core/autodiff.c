@@ -100,15 +100,3 @@ firn_status firn_graph_grad(firn_graph *g, firn_tensor *y, firn_tensor *dy, firn
         g->tensors[i]->grad = NULL;
     return firn_graph_status(g);
 }
-
-/* Until src/op lands. */
-__attribute__((weak)) firn_tensor *firn_add(firn_graph *g, firn_tensor *a, firn_tensor *b)
-{
-    (void)a, (void)b;
-    return firn_graph_fail(g, FIRN_ERR_UNSUPPORTED, "no ADD yet");
-}
-__attribute__((weak)) firn_tensor *firn_fill(firn_graph *g, const int64_t ne[FIRN_MAX_DIMS], float value)
-{
-    (void)ne, (void)value;
-    return firn_graph_fail(g, FIRN_ERR_UNSUPPORTED, "no FILL yet");
-}
