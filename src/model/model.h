@@ -1,0 +1,62 @@
+/* A model from inside; see firn/model.h. Read arch.h first, then this, then block.h. */
+#ifndef FIRN_MODEL_MODEL_H
+#define FIRN_MODEL_MODEL_H
+
+#include "core/arena.h"
+#include "firn/model.h"
+#include "firn/ops.h"
+#include "model/arch.h"
+
+/* The tensors of a block; tensors.def. */
+typedef enum {
+#define TENSOR(ID, base, CLASS) FIRN_T_##ID,
+#include "model/tensors.def"
+#undef TENSOR
+    FIRN_T_COUNT
+} firn_tensor_id;
+
+typedef struct {
+    const char *base;
+    firn_class class_;
+} firn_tensor_row;
+
+extern const firn_tensor_row firn_tensor_rows[FIRN_T_COUNT];
+
+/* What the metadata says, checked. */
+typedef struct {
+    int64_t n_vocab, n_embd, n_ctx_train;
+    int64_t n_block, n_layer; /* in the file; those that run (without next-token-prediction blocks) */
+    int64_t n_expert, n_expert_used, n_ff_expert;
+    int64_t head_k, head_v; /* values of one head of q and k; of v */
+    float norm_eps;
+    firn_rope_params rope;
+} firn_hparams;
+
+typedef struct {
+    int64_t n_head, n_head_kv, n_ff;
+    bool experts;
+    const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
+} firn_layer;
+
+struct firn_model {
+    firn_context *ctx; /* memory only: a model may be used from other contexts */
+    firn_gguf *gguf;
+    const firn_arch *arch;
+    firn_hparams hp;
+    firn_model_info info;
+    char *name;
+    firn_layer *layers; /* [n_layer] */
+    const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *rope_freqs;
+};
+
+/* hp and the per-layer numbers (model->layers is made here). Every value is checked. */
+firn_status firn_hparams_read(firn_context *ctx, firn_model *model);
+
+/* Where a tensor of that name belongs: its block (-1: outside) and id (FIRN_T_COUNT outside the blocks). NULL when the
+ * model has none of that name. *bias tells a bias from a weight. */
+const firn_gguf_tensor *firn_model_find(const firn_model *model, const char *name, int *layer, firn_tensor_id *id,
+                                        bool *bias);
+/* The class by which it is trained; FIRN_CLASS_NONE for all that never is. */
+firn_class firn_model_class(const firn_model *model, const char *name);
+
+#endif

@@ -1,0 +1,724 @@
+/* Sessions: the block-wise pass. See firn/model.h.
+ *
+ * Forward keeps each block's input [d, n_tokens] and runs one block after the other. Backward goes from the head to the
+ * first adapted block. A block's activations live in its arena from forward to backward where memory has room for one
+ * (`slot` below), nearest to the head first; the others share one arena and are run forward again just before their
+ * backward. The last block needs no arena of its own: its backward follows its forward, in the shared one.
+ *
+ * Weights are read in the mapped file. Plans are made per number of tokens and kept for the last few numbers; memory is
+ * one set of buffers, sized for params.n_tokens. Nothing here depends on how many blocks are kept but time: a rebuilt
+ * forward is the same launches on the same bytes.
+ *
+ * Called by train/step.c and the commands; calls block.h (one block), ends.h (embedding, head), weights.h. */
+#include "model/block.h"
+#include "model/ends.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_PASSES = 4, ALIGN = 64 };
+
+/* Plans for one number of tokens. */
+typedef struct {
+    int64_t n_tokens;
+    uint64_t used; /* when last */
+    firn_embedding *embedding;
+    firn_head *loss, *logits;
+    firn_block **kinds;
+    firn_exec **execs; /* [n_kinds] */
+    int n_kinds;
+    int *kind_of;  /* [n_layer] */
+    size_t *arena; /* [n_layer] where in the arenas; blocks that do not keep theirs: the shared one, at 0 */
+    bool *kept;    /* [n_layer] activations stay from forward to backward */
+    size_t shared, arenas, work, head;
+    double flops;
+} pass;
+
+struct firn_session {
+    firn_context *ctx;
+    firn_device *device;
+    const firn_model *model;
+    firn_adapter *adapter;
+    firn_session_params params;
+    firn_session_memory memory;
+    firn_weights *weights;
+    int64_t n_layer, d;
+    int64_t lowest;                     /* first block that is adapted; n_layer: none is. Backward ends there. */
+    const firn_adapter_entry **entries; /* [n_layer][FIRN_T_COUNT] */
+    const firn_adapter_entry *output_entry;
+    bool scarce; /* the mapped weights do not fit beside the rest: pages go when a block is done */
+
+    pass *passes[MAX_PASSES];
+    uint64_t clock;
+
+    firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *values, *gradient_buffer;
+    float *gradients;
+    void *gradients_memory;
+    int64_t *expert_load;
+    int32_t *host_numbers; /* what goes to `numbers`, and comes from `ids` */
+    float *host_loss;
+};
+
+/* ---- layout of the small integers of a pass, in int32_t ---- */
+
+static int64_t padded(const firn_session *s)
+{
+    const int64_t n = s->params.n_tokens;
+    return (n + firn_head_chunk(s->model, n) - 1 + 128);
+}
+static int64_t at_tokens(void)
+{
+    return 0;
+}
+static int64_t at_position(const firn_session *s)
+{
+    return padded(s);
+}
+static int64_t at_range(const firn_session *s)
+{
+    return 2 * padded(s);
+}
+static int64_t at_pick(const firn_session *s)
+{
+    return 4 * padded(s);
+}
+static int64_t at_targets(const firn_session *s)
+{
+    return 5 * padded(s);
+}
+static int64_t n_numbers(const firn_session *s)
+{
+    return 6 * padded(s);
+}
+
+/* Block inputs have one row more than tokens: what the head's last chunk picks to fill up. */
+static size_t input_bytes(const firn_session *s)
+{
+    return ((size_t)(s->params.n_tokens + 1) * (size_t)s->d * sizeof(float) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+static size_t input_offset(const firn_session *s, int64_t layer)
+{
+    return input_bytes(s) * (size_t)(s->params.train ? layer : layer & 1);
+}
+
+static size_t ids_bytes(const firn_session *s)
+{
+    return (size_t)s->params.n_tokens * (size_t)s->model->hp.n_expert_used * sizeof(int32_t);
+}
+
+/* ---- plans ---- */
+
+static void pass_destroy(firn_session *s, pass *p)
+{
+    if (!p)
+        return;
+    firn_embedding_destroy(s->ctx, p->embedding);
+    firn_head_destroy(s->ctx, p->loss);
+    firn_head_destroy(s->ctx, p->logits);
+    for (int i = 0; i < p->n_kinds; i++) {
+        firn_exec_destroy(p->execs[i]);
+        firn_block_destroy(s->ctx, p->kinds[i]);
+    }
+    firn_free(s->ctx, p->kinds);
+    firn_free(s->ctx, p->execs);
+    firn_free(s->ctx, p->kind_of);
+    firn_free(s->ctx, p->arena);
+    firn_free(s->ctx, p->kept);
+    firn_free(s->ctx, p);
+}
+
+static bool has_backward(const firn_session *s, int64_t layer)
+{
+    return s->params.train && layer >= s->lowest;
+}
+
+static firn_status plan_blocks(firn_session *s, pass *p)
+{
+    for (int64_t i = 0; i < s->n_layer; i++) {
+        const firn_block_kind kind = firn_block_kind_of(s->model, (int)i, &s->entries[i * FIRN_T_COUNT], p->n_tokens, 0,
+                                                        has_backward(s, i), s->params.train && i > s->lowest);
+        int k = 0;
+        while (k < p->n_kinds && memcmp(&p->kinds[k]->kind, &kind, sizeof kind) != 0)
+            k++;
+        if (k == p->n_kinds) {
+            FIRN_TRY(firn_block_create(s->ctx, s->device, s->model, (int)i, &kind, &p->kinds[k]));
+            p->n_kinds++;
+            FIRN_TRY(firn_exec_create(p->kinds[k]->plan, &p->execs[k]));
+        }
+        p->kind_of[i] = k;
+        const firn_plan *plan = p->kinds[k]->plan;
+        p->flops += firn_plan_flops(plan, 0) + (has_backward(s, i) ? firn_plan_flops(plan, 1) : 0);
+        if (firn_plan_arena_bytes(plan) > p->shared)
+            p->shared = firn_plan_arena_bytes(plan);
+        if (firn_plan_work_bytes(plan) > p->work)
+            p->work = firn_plan_work_bytes(plan);
+    }
+    p->shared = (p->shared + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    return FIRN_OK;
+}
+
+static firn_status plan_ends(firn_session *s, pass *p)
+{
+    const int64_t chunk = firn_head_chunk(s->model, p->n_tokens);
+    const bool train = s->params.train;
+
+    FIRN_TRY(firn_embedding_create(s->ctx, s->device, s->model, p->n_tokens, &p->embedding));
+    FIRN_TRY(firn_head_create(s->ctx, s->device, s->model, s->output_entry, p->n_tokens + 1, chunk,
+                              train ? FIRN_HEAD_GRADIENT : FIRN_HEAD_LOSS, s->lowest < s->n_layer, &p->loss));
+    FIRN_TRY(firn_head_create(s->ctx, s->device, s->model, s->output_entry, p->n_tokens + 1, chunk, FIRN_HEAD_LOGITS,
+                              false, &p->logits));
+    const firn_plan *plans[] = {p->embedding->plan, p->loss->plan, p->logits->plan};
+    for (int i = 0; i < 3; i++) {
+        size_t arena = firn_plan_arena_bytes(plans[i]);
+        if (i == 2) /* its result is an output, kept behind the arena */
+            arena = ((arena + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + firn_n_bytes(p->logits->logits);
+        if (arena > p->head)
+            p->head = arena;
+        if (firn_plan_work_bytes(plans[i]) > p->work)
+            p->work = firn_plan_work_bytes(plans[i]);
+    }
+    const double chunks = (double)p->n_tokens / (double)chunk;
+    p->flops += chunks * (firn_plan_flops(p->loss->plan, 0) + (train ? firn_plan_flops(p->loss->plan, 1) : 0));
+    return FIRN_OK;
+}
+
+/* Which blocks keep an arena of their own within `room` bytes of arenas, the shared one included. */
+static void keep_blocks(firn_session *s, pass *p, uint64_t room)
+{
+    p->arenas = p->shared;
+    for (int64_t i = s->n_layer - 1; i >= 0; i--) {
+        p->arena[i] = 0;
+        p->kept[i] = s->params.train && i == s->n_layer - 1;
+        if (!has_backward(s, i) || p->kept[i])
+            continue;
+        const size_t own = (firn_plan_arena_bytes(p->kinds[p->kind_of[i]]->plan) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+        if (own > room || p->arenas > room - own) {
+            p->flops += firn_plan_flops(p->kinds[p->kind_of[i]]->plan, 0);
+            continue;
+        }
+        p->kept[i] = true;
+        p->arena[i] = p->arenas;
+        p->arenas += own;
+    }
+}
+
+static firn_status bind_ends(firn_session *s, pass *p)
+{
+    const size_t word = sizeof(int32_t);
+
+    FIRN_TRY(firn_exec_memory(p->embedding->exec, s->head, 0, s->work, 0));
+    FIRN_TRY(firn_weights_bind(s->weights, p->embedding->exec, p->embedding->table, s->model->token_embd));
+    FIRN_TRY(firn_exec_bind(p->embedding->exec, p->embedding->tokens, s->numbers, (size_t)at_tokens() * word));
+    FIRN_TRY(firn_exec_bind(p->embedding->exec, p->embedding->x, s->inputs, input_offset(s, 0)));
+    firn_head *heads[] = {p->loss, p->logits};
+    for (int i = 0; i < 2; i++) {
+        FIRN_TRY(firn_exec_memory(heads[i]->exec, s->head, 0, s->work, 0));
+        FIRN_TRY(firn_head_bind(heads[i], s->weights, s->values, s->gradient_buffer));
+        FIRN_TRY(firn_exec_bind(heads[i]->exec, heads[i]->x, s->inputs, input_offset(s, s->n_layer)));
+    }
+    const size_t behind = (firn_plan_arena_bytes(p->logits->plan) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    FIRN_TRY(firn_exec_bind(p->logits->exec, p->logits->logits, s->head, behind));
+    if (p->loss->dloss)
+        FIRN_TRY(firn_exec_bind(p->loss->exec, p->loss->dloss, s->loss, 0));
+    if (p->loss->dx)
+        FIRN_TRY(firn_exec_bind(p->loss->exec, p->loss->dx, s->dx, input_bytes(s) * (size_t)(s->n_layer & 1)));
+    return FIRN_OK;
+}
+
+static firn_status pass_plan(firn_session *s, int64_t n_tokens, pass **result)
+{
+    firn_context *ctx = s->ctx;
+    const size_t layers = (size_t)s->n_layer;
+    pass *p = *result = firn_alloc_zeroed(ctx, 1, sizeof *p);
+
+    if (!p)
+        return FIRN_ERR_MEMORY;
+    p->n_tokens = n_tokens;
+    p->kinds = firn_alloc_zeroed(ctx, layers, sizeof *p->kinds);
+    p->execs = firn_alloc_zeroed(ctx, layers, sizeof *p->execs);
+    p->kind_of = firn_alloc_zeroed(ctx, layers, sizeof *p->kind_of);
+    p->arena = firn_alloc_zeroed(ctx, layers, sizeof *p->arena);
+    p->kept = firn_alloc_zeroed(ctx, layers, sizeof *p->kept);
+    firn_status status = p->kinds && p->execs && p->kind_of && p->arena && p->kept ? FIRN_OK : FIRN_ERR_MEMORY;
+    if (status == FIRN_OK)
+        status = plan_blocks(s, p);
+    if (status == FIRN_OK)
+        status = plan_ends(s, p);
+    if (status != FIRN_OK) {
+        pass_destroy(s, p);
+        *result = NULL;
+    }
+    return status;
+}
+
+/* The plans for n_tokens: from the last few, or made now and bound. */
+static firn_status pass_get(firn_session *s, int64_t n_tokens, pass **result)
+{
+    int oldest = 0;
+
+    FIRN_EXPECT(s->ctx, n_tokens >= 1 && n_tokens <= s->params.n_tokens,
+                "a pass of this session has 1 to %lld tokens, "
+                "not %lld",
+                (long long)s->params.n_tokens, (long long)n_tokens);
+    for (int i = 0; i < MAX_PASSES; i++) {
+        if (s->passes[i] && s->passes[i]->n_tokens == n_tokens) {
+            *result = s->passes[i];
+            (*result)->used = ++s->clock;
+            return FIRN_OK;
+        }
+        if (!s->passes[i] || (s->passes[oldest] && s->passes[i]->used < s->passes[oldest]->used))
+            oldest = i;
+    }
+    pass_destroy(s, s->passes[oldest]);
+    s->passes[oldest] = NULL;
+    pass *p;
+    FIRN_TRY(pass_plan(s, n_tokens, &p));
+    keep_blocks(s, p, s->memory.arenas);
+    firn_status status = FIRN_OK;
+    if (p->shared > s->memory.arenas || p->head > s->memory.head || p->work > s->memory.work)
+        status = firn_fail(s->ctx, FIRN_ERR_MEMORY, "a pass of %lld tokens needs more memory than one of %lld",
+                           (long long)n_tokens, (long long)s->params.n_tokens);
+    if (status == FIRN_OK)
+        status = bind_ends(s, p);
+    if (status != FIRN_OK) {
+        pass_destroy(s, p);
+        return status;
+    }
+    p->used = ++s->clock;
+    *result = s->passes[oldest] = p;
+    return FIRN_OK;
+}
+
+/* ---- create ---- */
+
+static firn_status find_entries(firn_session *s)
+{
+    s->entries = firn_alloc_zeroed(s->ctx, (size_t)s->n_layer * FIRN_T_COUNT, sizeof *s->entries);
+    if (!s->entries)
+        return FIRN_ERR_MEMORY;
+    FIRN_TRY(firn_entries_find(s->ctx, s->model, s->adapter, s->entries, &s->output_entry));
+    s->lowest = s->n_layer;
+    for (int64_t i = s->n_layer * FIRN_T_COUNT - 1; i >= 0; i--)
+        if (s->entries[i])
+            s->lowest = i / FIRN_T_COUNT;
+    return FIRN_OK;
+}
+
+/* All sizes, from the plans for the largest pass. */
+static firn_status plan_memory(firn_session *s, pass *p)
+{
+    firn_session_memory *m = &s->memory;
+    const uint64_t limit = s->params.memory_limit;
+
+    *m = (firn_session_memory){
+        .work = p->work,
+        .head = p->head,
+        .inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2) +
+                  (s->params.train ? 2 * input_bytes(s) : 0) + 2 * (uint64_t)n_numbers(s) * sizeof(int32_t) +
+                  2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer,
+        .adapter = s->adapter ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
+        .gradients = s->params.train ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
+        .mapped = firn_weights_bytes(s->model),
+        .blocks = (int)s->n_layer,
+    };
+    const uint64_t fixed = m->work + m->head + m->inputs + m->adapter + m->gradients;
+    if (limit && fixed + p->shared > limit)
+        return firn_fail(s->ctx, FIRN_ERR_MEMORY, "passes of %lld tokens need at least %.1f MiB, the limit is %.1f MiB",
+                         (long long)s->params.n_tokens, (double)(fixed + p->shared) / (1 << 20),
+                         (double)limit / (1 << 20));
+    keep_blocks(s, p, limit ? limit - fixed : UINT64_MAX);
+    m->arenas = p->arenas;
+    for (int64_t i = 0; i < s->n_layer; i++)
+        m->blocks_kept += p->kept[i];
+    m->total = fixed + m->arenas;
+    m->flops_per_token = p->flops / (double)p->n_tokens;
+    s->scarce = limit && limit < m->total + m->mapped;
+    return FIRN_OK;
+}
+
+static firn_status new_buffer(firn_session *s, uint64_t size, firn_buffer **buffer)
+{
+    FIRN_EXPECT(s->ctx, size <= SIZE_MAX, "%llu bytes are more than this machine can address",
+                (unsigned long long)size);
+    return firn_buffer_create(s->device, size ? (size_t)size : ALIGN, buffer);
+}
+
+static firn_status allocate(firn_session *s)
+{
+    const firn_session_memory *m = &s->memory;
+    const uint64_t inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2);
+
+    FIRN_TRY(firn_weights_create(s->ctx, s->device, s->model, &s->weights));
+    FIRN_TRY(new_buffer(s, m->arenas, &s->arenas));
+    FIRN_TRY(new_buffer(s, m->work, &s->work));
+    FIRN_TRY(new_buffer(s, m->head, &s->head));
+    FIRN_TRY(new_buffer(s, inputs, &s->inputs));
+    FIRN_TRY(new_buffer(s, (uint64_t)n_numbers(s) * sizeof(int32_t), &s->numbers));
+    FIRN_TRY(new_buffer(s, 2 * (uint64_t)padded(s) * sizeof(float), &s->loss));
+    if (s->model->hp.n_expert) {
+        FIRN_TRY(new_buffer(s, ids_bytes(s) * (uint64_t)s->n_layer, &s->ids));
+        s->expert_load = firn_alloc_zeroed(s->ctx, (size_t)(s->n_layer * s->model->hp.n_expert), sizeof(int64_t));
+        if (!s->expert_load)
+            return FIRN_ERR_MEMORY;
+    }
+    const size_t numbers = (size_t)n_numbers(s) * sizeof(int32_t);
+    s->host_numbers = firn_alloc(s->ctx, numbers > ids_bytes(s) ? numbers : ids_bytes(s));
+    s->host_loss = firn_alloc(s->ctx, (size_t)padded(s) * sizeof(float));
+    if (!s->host_numbers || !s->host_loss)
+        return FIRN_ERR_MEMORY;
+    if (s->adapter)
+        FIRN_TRY(
+            firn_buffer_wrap(s->device, s->adapter->values, (size_t)s->adapter->n_values * sizeof(float), &s->values));
+    if (s->params.train) {
+        FIRN_TRY(new_buffer(s, 2 * input_bytes(s), &s->dx));
+        const size_t bytes = (size_t)s->adapter->n_values * sizeof(float);
+        s->gradients_memory = firn_alloc_zeroed(s->ctx, 1, bytes + ALIGN);
+        if (!s->gradients_memory)
+            return FIRN_ERR_MEMORY;
+        s->gradients = (float *)(((uintptr_t)s->gradients_memory + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+        FIRN_TRY(firn_buffer_wrap(s->device, s->gradients, bytes, &s->gradient_buffer));
+    }
+    return FIRN_OK;
+}
+
+static firn_status prepare(firn_context *ctx, firn_device *device, const firn_model *model, firn_adapter *adapter,
+                           const firn_session_params *params, firn_session **session, pass **largest)
+{
+    FIRN_EXPECT(ctx, device && model && params, "a session needs a device, a model and its parameters");
+    FIRN_EXPECT(ctx, params->n_tokens >= 1 && params->n_tokens <= 1 << 24, "a pass has 1 to %d tokens, not %lld",
+                1 << 24, (long long)params->n_tokens);
+    FIRN_EXPECT(ctx, adapter || !params->train, "training needs an adapter");
+    FIRN_EXPECT(ctx, !params->train || adapter->n_values > 0, "there is nothing to train: the adapter is empty");
+
+    firn_session *s = *session = firn_alloc_zeroed(ctx, 1, sizeof *s);
+    if (!s)
+        return FIRN_ERR_MEMORY;
+    s->ctx = ctx;
+    s->device = device;
+    s->model = model;
+    s->adapter = adapter;
+    s->params = *params;
+    s->n_layer = model->hp.n_layer;
+    s->d = model->hp.n_embd;
+    FIRN_TRY(find_entries(s));
+    FIRN_TRY(pass_plan(s, params->n_tokens, largest));
+    return plan_memory(s, *largest);
+}
+
+firn_status firn_session_create(firn_context *ctx, firn_device *device, const firn_model *model, firn_adapter *adapter,
+                                const firn_session_params *params, firn_session **session)
+{
+    firn_session *s = NULL;
+    pass *largest = NULL;
+
+    *session = NULL;
+    firn_status status = prepare(ctx, device, model, adapter, params, &s, &largest);
+    if (status == FIRN_OK)
+        status = allocate(s);
+    if (status == FIRN_OK)
+        status = bind_ends(s, largest);
+    if (status != FIRN_OK) {
+        if (s)
+            pass_destroy(s, largest);
+        firn_session_destroy(s);
+        return status;
+    }
+    s->passes[0] = largest;
+    *session = s;
+    return FIRN_OK;
+}
+
+firn_status firn_session_plan(firn_context *ctx, firn_device *device, const firn_model *model,
+                              const firn_adapter *adapter, const firn_session_params *params,
+                              firn_session_memory *memory)
+{
+    firn_session *s = NULL;
+    pass *largest = NULL;
+    const firn_status status = prepare(ctx, device, model, (firn_adapter *)adapter, params, &s, &largest);
+
+    if (status == FIRN_OK)
+        *memory = s->memory;
+    if (s)
+        pass_destroy(s, largest);
+    firn_session_destroy(s);
+    return status;
+}
+
+void firn_session_destroy(firn_session *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < MAX_PASSES; i++)
+        pass_destroy(s, s->passes[i]);
+    firn_buffer *buffers[] = {s->arenas,  s->work, s->head, s->inputs, s->dx,
+                              s->numbers, s->loss, s->ids,  s->values, s->gradient_buffer};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        firn_buffer_destroy(buffers[i]);
+    firn_weights_destroy(s->weights);
+    firn_free(s->ctx, s->gradients_memory);
+    firn_free(s->ctx, s->expert_load);
+    firn_free(s->ctx, s->host_numbers);
+    firn_free(s->ctx, s->host_loss);
+    firn_free(s->ctx, s->entries);
+    firn_free(s->ctx, s);
+}
+
+/* ---- running blocks ---- */
+
+static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
+{
+    const firn_layer *l = &s->model->layers[layer];
+    firn_block *k = p->kinds[p->kind_of[layer]];
+    firn_exec *exec = p->execs[p->kind_of[layer]];
+    const size_t word = sizeof(int32_t);
+
+    FIRN_TRY(firn_exec_memory(exec, s->arenas, p->arena[layer], s->work, 0));
+    FIRN_TRY(firn_exec_bind(exec, k->x, s->inputs, input_offset(s, layer)));
+    FIRN_TRY(firn_exec_bind(exec, k->y, s->inputs, input_offset(s, layer + 1)));
+    FIRN_TRY(firn_exec_bind(exec, k->position, s->numbers, (size_t)at_position(s) * word));
+    FIRN_TRY(firn_exec_bind(exec, k->range, s->numbers, (size_t)at_range(s) * word));
+    FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, s->model->rope_freqs));
+    if (k->ids)
+        FIRN_TRY(firn_exec_bind(exec, k->ids, s->ids, ids_bytes(s) * (size_t)layer));
+    for (int i = 0; i < FIRN_T_COUNT; i++) {
+        const firn_adapter_entry *e = s->entries[layer * FIRN_T_COUNT + i];
+        FIRN_TRY(firn_weights_bind(s->weights, exec, k->weight[i], l->weight[i]));
+        FIRN_TRY(firn_weights_bind(s->weights, exec, k->bias[i], l->bias[i]));
+        if (!e)
+            continue;
+        FIRN_TRY(firn_exec_bind(exec, k->a[i], s->values, (size_t)e->a * sizeof(float)));
+        FIRN_TRY(firn_exec_bind(exec, k->b[i], s->values, (size_t)e->b * sizeof(float)));
+        if (!k->da[i])
+            continue;
+        FIRN_TRY(firn_exec_bind(exec, k->da[i], s->gradient_buffer, (size_t)e->a * sizeof(float)));
+        FIRN_TRY(firn_exec_bind(exec, k->db[i], s->gradient_buffer, (size_t)e->b * sizeof(float)));
+    }
+    if (k->dy)
+        FIRN_TRY(firn_exec_bind(exec, k->dy, s->dx, input_bytes(s) * (size_t)((layer + 1) & 1)));
+    if (k->dx)
+        FIRN_TRY(firn_exec_bind(exec, k->dx, s->dx, input_bytes(s) * (size_t)(layer & 1)));
+    return FIRN_OK;
+}
+
+/* A checked run is waited for, so that its failure can be named by block. */
+static firn_status run(firn_session *s, firn_exec *exec, int part, int flags, int64_t layer, const char *where)
+{
+    firn_status status = firn_exec_run(exec, part, flags);
+
+    if (status == FIRN_OK && (flags & FIRN_RUN_CHECK))
+        status = firn_device_wait(s->device);
+    if (status == FIRN_OK)
+        return FIRN_OK;
+    return layer < 0 ? firn_fail_in(s->ctx, status, "%s", where)
+                     : firn_fail_in(s->ctx, status, "block %lld, %s", (long long)layer, where);
+}
+
+static firn_status forward(firn_session *s, pass *p, int flags)
+{
+    const size_t row = (size_t)s->d * sizeof(float);
+
+    FIRN_TRY(run(s, p->embedding->exec, 0, flags, -1, "embedding"));
+    for (int64_t i = 0; i < s->n_layer; i++) {
+        firn_weights_near(s->weights, i + 1);
+        FIRN_TRY(bind_block(s, p, i));
+        FIRN_TRY(run(s, p->execs[p->kind_of[i]], 0, flags, i, "forward"));
+        if (s->scarce) {
+            FIRN_TRY(firn_device_wait(s->device));
+            firn_weights_far(s->weights, i);
+        }
+    }
+    return firn_buffer_clear(s->inputs, input_offset(s, s->n_layer) + (size_t)p->n_tokens * row, row);
+}
+
+static firn_status backward(firn_session *s, pass *p, int flags)
+{
+    for (int64_t i = s->n_layer - 1; i >= s->lowest; i--) {
+        firn_weights_near(s->weights, i - 1);
+        FIRN_TRY(bind_block(s, p, i));
+        if (!p->kept[i])
+            FIRN_TRY(run(s, p->execs[p->kind_of[i]], 0, flags, i, "forward"));
+        FIRN_TRY(run(s, p->execs[p->kind_of[i]], 1, flags, i, "backward"));
+        if (s->scarce) {
+            FIRN_TRY(firn_device_wait(s->device));
+            firn_weights_far(s->weights, i);
+        }
+    }
+    return FIRN_OK;
+}
+
+/* Loss of chunk after chunk, and with `weight` its gradient. */
+static firn_status head(firn_session *s, pass *p, int64_t n_targets, bool gradient, int flags)
+{
+    firn_head *k = p->loss;
+    const size_t word = sizeof(int32_t);
+
+    if (gradient && k->dx)
+        FIRN_TRY(firn_buffer_clear(s->dx, input_bytes(s) * (size_t)(s->n_layer & 1),
+                                   (size_t)(p->n_tokens + 1) * (size_t)s->d * sizeof(float)));
+    for (int64_t at = 0; at < n_targets; at += k->chunk) {
+        FIRN_TRY(firn_exec_bind(k->exec, k->pick, s->numbers, (size_t)(at_pick(s) + at) * word));
+        FIRN_TRY(firn_exec_bind(k->exec, k->targets, s->numbers, (size_t)(at_targets(s) + at) * word));
+        FIRN_TRY(firn_exec_bind(k->exec, k->loss, s->loss, (size_t)(padded(s) + at) * sizeof(float)));
+        FIRN_TRY(run(s, k->exec, 0, flags, -1, "head, forward"));
+        if (gradient)
+            FIRN_TRY(run(s, k->exec, 1, flags, -1, "head, backward"));
+    }
+    return FIRN_OK;
+}
+
+/* ---- passes ---- */
+
+/* Checks the batch and brings its numbers to the device; with targets only tokens that have one are picked, else all.
+ */
+static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool targets, int64_t *n_picked)
+{
+    firn_context *ctx = s->ctx;
+    const int64_t n = batch->n_tokens, v = s->model->hp.n_vocab;
+    int32_t *tokens = s->host_numbers + at_tokens(), *position = s->host_numbers + at_position(s),
+            *range = s->host_numbers + at_range(s), *pick = s->host_numbers + at_pick(s),
+            *target = s->host_numbers + at_targets(s);
+    int64_t m = 0;
+
+    memset(s->host_numbers, 0, (size_t)n_numbers(s) * sizeof *s->host_numbers);
+    for (int64_t t = 0; t < n; t++) {
+        FIRN_EXPECT(ctx, batch->tokens[t] >= 0 && batch->tokens[t] < v,
+                    "token %lld is %d; the vocabulary has 0 to %lld", (long long)t, batch->tokens[t], (long long)v - 1);
+        FIRN_EXPECT(ctx, batch->position[t] >= 0, "position %lld is %d", (long long)t, batch->position[t]);
+        FIRN_EXPECT(ctx, batch->first[t] >= 0 && batch->first[t] <= t,
+                    "token %lld says its document begins at token %d", (long long)t, batch->first[t]);
+        tokens[t] = batch->tokens[t];
+        position[t] = batch->position[t];
+        range[2 * t] = batch->first[t];
+        range[2 * t + 1] = (int32_t)t + 1;
+        if (!targets || batch->targets[t] >= 0) {
+            FIRN_EXPECT(ctx, !targets || batch->targets[t] < v, "target %lld is %d; the vocabulary has 0 to %lld",
+                        (long long)t, batch->targets[t], (long long)v - 1);
+            pick[m] = (int32_t)t;
+            target[m++] = targets ? batch->targets[t] : -1;
+        }
+    }
+    for (int64_t i = m; i < m + p->loss->chunk; i++) {
+        pick[i] = (int32_t)n;
+        target[i] = -1;
+    }
+    *n_picked = m;
+    return firn_buffer_write(s->numbers, 0, s->host_numbers, (size_t)n_numbers(s) * sizeof *s->host_numbers);
+}
+
+static firn_status count_experts(firn_session *s, const pass *p)
+{
+    const firn_hparams *hp = &s->model->hp;
+    const int64_t n = p->n_tokens * hp->n_expert_used;
+
+    if (!s->expert_load)
+        return FIRN_OK;
+    for (int64_t i = 0; i < s->n_layer; i++) {
+        FIRN_TRY(firn_buffer_read(s->ids, ids_bytes(s) * (size_t)i, s->host_numbers, (size_t)n * sizeof(int32_t)));
+        for (int64_t j = 0; j < n; j++)
+            if (s->host_numbers[j] >= 0 && s->host_numbers[j] < hp->n_expert)
+                s->expert_load[i * hp->n_expert + s->host_numbers[j]]++;
+    }
+    return FIRN_OK;
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    uint32_t bad = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & 0x7F800000u) == 0x7F800000u;
+    }
+    return !bad;
+}
+
+/* Runs the pass again node by node; the first value that is not finite is named with its block and tensor. */
+static firn_status diagnose(firn_session *s, pass *p, int64_t n_targets, bool gradient)
+{
+    FIRN_TRY(forward(s, p, FIRN_RUN_CHECK));
+    FIRN_TRY(head(s, p, n_targets, gradient, FIRN_RUN_CHECK));
+    if (gradient)
+        FIRN_TRY(backward(s, p, FIRN_RUN_CHECK));
+    return firn_fail(s->ctx, FIRN_ERR_DEVICE, "a sum over the pass is not finite, though each of its values is");
+}
+
+static firn_status train_pass(firn_session *s, const firn_batch *batch, bool gradient, float weight, double *loss,
+                              int64_t *n_targets)
+{
+    pass *p;
+
+    FIRN_EXPECT(s->ctx, batch && loss && n_targets && batch->targets, "a pass needs a batch with targets");
+    FIRN_TRY(pass_get(s, batch->n_tokens, &p));
+    FIRN_TRY(bring(s, p, batch, true, n_targets));
+    if (gradient) {
+        for (int64_t i = 0; i < p->loss->chunk; i++)
+            s->host_loss[i] = weight;
+        FIRN_TRY(firn_buffer_write(s->loss, 0, s->host_loss, (size_t)p->loss->chunk * sizeof(float)));
+    }
+    FIRN_TRY(forward(s, p, 0));
+    FIRN_TRY(head(s, p, *n_targets, gradient, 0));
+    if (gradient)
+        FIRN_TRY(backward(s, p, 0));
+    FIRN_TRY(firn_device_wait(s->device));
+    FIRN_TRY(count_experts(s, p));
+    FIRN_TRY(
+        firn_buffer_read(s->loss, (size_t)padded(s) * sizeof(float), s->host_loss, (size_t)*n_targets * sizeof(float)));
+    *loss = 0;
+    for (int64_t i = 0; i < *n_targets; i++)
+        *loss += (double)s->host_loss[i];
+    if (!isfinite(*loss) || (gradient && !all_finite(s->gradients, s->adapter->n_values)))
+        return diagnose(s, p, *n_targets, gradient);
+    return FIRN_OK;
+}
+
+firn_status firn_session_loss(firn_session *s, const firn_batch *batch, double *loss, int64_t *n_targets)
+{
+    return train_pass(s, batch, false, 0, loss, n_targets);
+}
+
+firn_status firn_session_gradient(firn_session *s, const firn_batch *batch, float weight, double *loss,
+                                  int64_t *n_targets)
+{
+    FIRN_EXPECT(s->ctx, s->params.train, "this session was made without gradients");
+    return train_pass(s, batch, true, weight, loss, n_targets);
+}
+
+firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float *logits)
+{
+    const int64_t v = s->model->hp.n_vocab;
+    pass *p;
+    int64_t n;
+
+    FIRN_EXPECT(s->ctx, batch && logits, "logits need a batch and a place to go");
+    FIRN_TRY(pass_get(s, batch->n_tokens, &p));
+    FIRN_TRY(bring(s, p, batch, false, &n));
+    FIRN_TRY(forward(s, p, 0));
+    const size_t behind = (firn_plan_arena_bytes(p->logits->plan) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    for (int64_t at = 0; at < n; at += p->logits->chunk) {
+        const int64_t rows = firn_min_i64(p->logits->chunk, n - at);
+        FIRN_TRY(
+            firn_exec_bind(p->logits->exec, p->logits->pick, s->numbers, (size_t)(at_pick(s) + at) * sizeof(int32_t)));
+        FIRN_TRY(run(s, p->logits->exec, 0, 0, -1, "head"));
+        FIRN_TRY(firn_device_wait(s->device));
+        FIRN_TRY(firn_buffer_read(s->head, behind, logits + at * v, (size_t)(rows * v) * sizeof(float)));
+    }
+    return count_experts(s, p);
+}
+
+float *firn_session_gradients(firn_session *s)
+{
+    return s->gradients;
+}
+
+void firn_session_zero_gradients(firn_session *s)
+{
+    if (s->gradients)
+        memset(s->gradients, 0, (size_t)s->adapter->n_values * sizeof(float));
+}
+
+int64_t *firn_session_expert_load(firn_session *s)
+{
+    return s->expert_load;
+}

@@ -1,0 +1,29 @@
+/* Where a model's weights are, as a device sees them: each part of the mapped file wrapped in place, nothing copied.
+ * The blocks ask for their tensors here and do not know where they came from. */
+#ifndef FIRN_MODEL_WEIGHTS_H
+#define FIRN_MODEL_WEIGHTS_H
+
+#include "model/model.h"
+
+typedef struct {
+    firn_context *ctx;
+    const firn_model *model;
+    int n_parts;
+    firn_buffer **part;   /* [n_parts] of the file */
+    const uint8_t **base; /* [n_parts] address of the part's first byte */
+} firn_weights;
+
+firn_status firn_weights_create(firn_context *ctx, firn_device *device, const firn_model *model,
+                                firn_weights **weights);
+void firn_weights_destroy(firn_weights *weights);
+/* Binds a slot to a tensor of the model; a NULL slot is fine. */
+firn_status firn_weights_bind(const firn_weights *weights, firn_exec *exec, const firn_tensor *slot,
+                              const firn_gguf_tensor *tensor);
+/* Block `layer` will be wanted soon; out of range is fine. */
+void firn_weights_near(const firn_weights *weights, int64_t layer);
+/* Block `layer` has done its part for now: its pages may go. */
+void firn_weights_far(const firn_weights *weights, int64_t layer);
+/* Bytes of all tensors. */
+uint64_t firn_weights_bytes(const firn_model *model);
+
+#endif

@@ -1,0 +1,486 @@
+/* LoRA adapters: which tensors they sit on, their values, and the GGUF file that llama.cpp loads.
+ *
+ *     y = W x + alpha / r * B (A x)       "<tensor>.lora_a" A [n_in, r(, E)], "<tensor>.lora_b" B [r, n_out(, E)], F32
+ *
+ * Keys: general.type "adapter", general.architecture, adapter.type "lora", adapter.lora.alpha (f32; absent or 0: no
+ * division by the rank, the scale is 1). llama.cpp does not check the expert dimension and reads past the end of a
+ * stack that is too small; here every shape is checked. All values of an adapter lie in one flat buffer (each factor
+ * at a multiple of 16 floats, the gaps zero), and gradients and moments share its layout. */
+#include "core/arena.h"
+#include "model/model.h"
+
+#include "core/random.h"
+#include "format/format.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 16, MAX_RANK = 4096, NAME_BYTES = 64 /* llama.cpp's limit for a tensor's name, the NUL included */ };
+
+static const char *const class_names[FIRN_CLASS_COUNT] = {
+    [FIRN_CLASS_ATTENTION] = "attention", [FIRN_CLASS_EXPERTS] = "experts", [FIRN_CLASS_SHARED] = "shared",
+    [FIRN_CLASS_DENSE] = "dense",         [FIRN_CLASS_ROUTER] = "router",   [FIRN_CLASS_OUTPUT] = "output",
+};
+
+const char *firn_class_name(firn_class c)
+{
+    return (unsigned)c < FIRN_CLASS_COUNT ? class_names[c] : "none";
+}
+
+/* ---- making ---- */
+
+static firn_status create_empty(firn_context *ctx, const firn_model *model, size_t max_entries, firn_adapter **result)
+{
+    firn_adapter *ad = firn_alloc_zeroed(ctx, 1, sizeof *ad);
+
+    *result = NULL;
+    if (!ad)
+        return FIRN_ERR_MEMORY;
+    ad->ctx = ctx;
+    snprintf(ad->arch, sizeof ad->arch, "%s", model->arch->name);
+    ad->entries = firn_alloc_zeroed(ctx, max_entries + 1, sizeof *ad->entries);
+    if (!ad->entries) {
+        firn_adapter_destroy(ad);
+        return FIRN_ERR_MEMORY;
+    }
+    *result = ad;
+    return FIRN_OK;
+}
+
+static int64_t aligned(int64_t n)
+{
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int64_t a_size(const firn_adapter_entry *e)
+{
+    return e->n_in * e->rank * e->n_expert;
+}
+
+static int64_t b_size(const firn_adapter_entry *e)
+{
+    return e->rank * e->n_out * e->n_expert;
+}
+
+static firn_status add_entry(firn_context *ctx, firn_adapter *ad, const firn_model *model, const firn_gguf_tensor *t,
+                             int64_t rank)
+{
+    int layer;
+    firn_tensor_id id;
+    bool bias;
+    firn_adapter_entry *e = &ad->entries[ad->n_entries];
+
+    firn_model_find(model, t->name, &layer, &id, &bias);
+    *e = (firn_adapter_entry){
+        .tensor = firn_strdup(ctx, t->name),
+        .layer = layer,
+        .class_ = firn_model_class(model, t->name),
+        .n_in = t->ne[0],
+        .n_out = t->ne[1],
+        .n_expert = t->ne[2],
+        .rank = rank,
+        .scale = ad->alpha == 0 ? 1 : ad->alpha / (float)rank,
+    };
+    if (!e->tensor)
+        return FIRN_ERR_MEMORY;
+    ad->n_entries++;
+    return FIRN_OK;
+}
+
+/* Sizes are known: places every factor and makes the values, all zero. */
+static firn_status lay_out(firn_context *ctx, firn_adapter *ad)
+{
+    int64_t at = 0;
+
+    for (int i = 0; i < ad->n_entries; i++) {
+        firn_adapter_entry *e = &ad->entries[i];
+        e->a = at;
+        at += aligned(a_size(e));
+        e->b = at;
+        at += aligned(b_size(e));
+    }
+    ad->n_values = at;
+    /* The allocation is kept in front of the aligned values, at values[-1] as a pointer would lie. */
+    char *raw = firn_alloc_zeroed(ctx, (size_t)at + 32, sizeof(float));
+    if (!raw)
+        return FIRN_ERR_MEMORY;
+    char *place = raw + 64 - (uintptr_t)raw % 64;
+    if (place - raw < (ptrdiff_t)sizeof raw)
+        place += 64;
+    memcpy(place - sizeof raw, &raw, sizeof raw);
+    ad->values = (float *)place;
+    return FIRN_OK;
+}
+
+void firn_adapter_destroy(firn_adapter *ad)
+{
+    if (!ad)
+        return;
+    for (int i = 0; i < ad->n_entries; i++)
+        firn_free(ad->ctx, (char *)ad->entries[i].tensor);
+    firn_free(ad->ctx, ad->entries);
+    if (ad->values) {
+        char *raw;
+        memcpy(&raw, (char *)ad->values - sizeof raw, sizeof raw);
+        firn_free(ad->ctx, raw);
+    }
+    firn_free(ad->ctx, ad);
+}
+
+/* ---- targets ---- */
+
+/* Calls visit for every weight of the model, blocks first, each in the order of tensors.def, then output.weight and
+ * the rest. */
+typedef firn_status (*visitor)(void *user, const firn_gguf_tensor *t);
+
+static firn_status each_weight(const firn_model *m, visitor visit, void *user)
+{
+    for (int64_t i = 0; i < m->hp.n_layer; i++)
+        for (int t = 0; t < FIRN_T_COUNT; t++)
+            if (m->layers[i].weight[t])
+                FIRN_TRY(visit(user, m->layers[i].weight[t]));
+    FIRN_TRY(visit(user, m->output));
+    if (m->output != m->token_embd)
+        FIRN_TRY(visit(user, m->token_embd));
+    return visit(user, m->output_norm);
+}
+
+typedef struct {
+    char text[256];
+    firn_class class_; /* FIRN_CLASS_NONE: a pattern */
+    int matched;
+} target;
+
+typedef struct {
+    firn_context *ctx;
+    const firn_model *model;
+    firn_adapter *adapter;
+    target *targets;
+    int n;
+    int64_t rank;
+} choice;
+
+static bool matches(const target *t, const char *name, firn_class class_)
+{
+    return t->class_ != FIRN_CLASS_NONE ? class_ == t->class_ : fnmatch(t->text, name, 0) == 0;
+}
+
+static firn_status choose(void *user, const firn_gguf_tensor *t)
+{
+    choice *c = user;
+    const firn_class class_ = firn_model_class(c->model, t->name);
+    bool wanted = false;
+
+    for (int i = 0; i < c->n; i++) {
+        target *p = &c->targets[i];
+        if (!matches(p, t->name, class_))
+            continue;
+        if (t == c->model->token_embd)
+            return firn_fail(c->ctx, FIRN_ERR_UNSUPPORTED, "%s cannot be trained: %s", t->name,
+                             c->model->output == t
+                                 ? "it is also the output, and llama.cpp cannot apply an adapter to such a tensor"
+                                 : "adapters on embeddings are not supported");
+        if (class_ == FIRN_CLASS_NONE)
+            return firn_fail(c->ctx, FIRN_ERR_ARGUMENT,
+                             "target '%s' matches %s: norms and biases are not trained by adapters", p->text, t->name);
+        p->matched++;
+        wanted = true;
+    }
+    return wanted && c->adapter ? add_entry(c->ctx, c->adapter, c->model, t, c->rank) : FIRN_OK;
+}
+
+static firn_status parse_targets(firn_context *ctx, const firn_model *m, const char *text, target **targets, int *n)
+{
+    const char *defaults = m->hp.n_expert ? "attention,experts" : "attention,dense";
+    const char *s = text ? text : defaults;
+    size_t commas = 1;
+
+    for (const char *p = s; *p; p++)
+        commas += *p == ',';
+    *n = 0;
+    *targets = firn_alloc_zeroed(ctx, commas + FIRN_CLASS_COUNT, sizeof **targets);
+    if (!*targets)
+        return FIRN_ERR_MEMORY;
+    for (;; s++) {
+        while (*s == ' ')
+            s++;
+        size_t length = strcspn(s, ",");
+        const size_t whole = length;
+        while (length && s[length - 1] == ' ')
+            length--;
+        target *t = &(*targets)[*n];
+        if (length == 0 || length >= sizeof t->text)
+            return firn_fail(ctx, FIRN_ERR_ARGUMENT, "targets '%s' hold an empty or endless name", text ? text : "");
+        memcpy(t->text, s, length);
+        t->text[length] = 0;
+        t->class_ = FIRN_CLASS_NONE;
+        for (int c = 0; c < FIRN_CLASS_COUNT; c++)
+            if (strcmp(t->text, class_names[c]) == 0)
+                t->class_ = (firn_class)c;
+        if (strcmp(t->text, "all") == 0) {
+            for (int c = 0; c < FIRN_CLASS_COUNT; c++) {
+                target *each = &(*targets)[(*n)++];
+                *each = (target){.text = "all", .class_ = (firn_class)c, .matched = 1};
+            }
+        } else {
+            (*n)++;
+        }
+        s += whole;
+        if (*s != ',')
+            return FIRN_OK;
+    }
+}
+
+static firn_status unmatched(firn_context *ctx, const firn_model *m, const target *t)
+{
+    if (t->class_ == FIRN_CLASS_OUTPUT && m->output == m->token_embd)
+        return firn_fail(ctx, FIRN_ERR_ARGUMENT,
+                         "target 'output' matches nothing: this model's output is its embedding, and llama.cpp cannot "
+                         "apply an adapter to that");
+    if (t->class_ == FIRN_CLASS_NONE && !strpbrk(t->text, "*?[."))
+        return firn_fail(ctx, FIRN_ERR_ARGUMENT,
+                         "there is no class of targets '%s'; classes are attention, experts, shared, dense, router, "
+                         "output, all, and patterns match whole names such as blk.*.attn_q.weight",
+                         t->text);
+    return firn_fail(ctx, FIRN_ERR_ARGUMENT, "target '%s' matches no tensor of this model", t->text);
+}
+
+/* 1/sqrt(n_in) keeps A x of the size of x; the stream is the tensor's name, so that adding a target changes no other.
+ */
+static void draw(firn_adapter *ad, uint64_t seed)
+{
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        const float bound = 1.0f / sqrtf((float)e->n_in);
+        uint64_t stream = 0xCBF29CE484222325u; /* FNV-1a */
+        for (const char *p = e->tensor; *p; p++)
+            stream = (stream ^ (unsigned char)*p) * 0x100000001B3u;
+        for (int64_t j = 0; j < a_size(e); j++)
+            ad->values[e->a + j] = bound * (2 * firn_random_unit(seed, stream, (uint64_t)j) - 1);
+    }
+}
+
+static firn_status fill_fresh(firn_context *ctx, const firn_model *m, const char *targets, int64_t rank, uint64_t seed,
+                              firn_adapter *ad)
+{
+    choice c = {.ctx = ctx, .model = m, .adapter = ad, .rank = rank};
+    firn_status s = parse_targets(ctx, m, targets, &c.targets, &c.n);
+
+    if (s == FIRN_OK)
+        s = each_weight(m, choose, &c);
+    for (int i = 0; s == FIRN_OK && i < c.n; i++)
+        if (!c.targets[i].matched)
+            s = unmatched(ctx, m, &c.targets[i]);
+    firn_free(ctx, c.targets);
+    if (s == FIRN_OK)
+        s = lay_out(ctx, ad);
+    if (s == FIRN_OK)
+        draw(ad, seed);
+    return s;
+}
+
+static size_t max_entries(const firn_model *m)
+{
+    return (size_t)m->hp.n_layer * FIRN_T_COUNT + 1;
+}
+
+firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
+                                float alpha, uint64_t seed, firn_adapter **adapter)
+{
+    FIRN_EXPECT(ctx, model && adapter, "firn_adapter_create needs a model and a place for the adapter");
+    FIRN_EXPECT(ctx, rank >= 1 && rank <= MAX_RANK, "the rank is 1 to %d, not %lld", MAX_RANK, (long long)rank);
+    FIRN_EXPECT(ctx, isfinite(alpha) && alpha >= 0, "alpha is a number of at least 0, not %g", (double)alpha);
+    FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
+    (*adapter)->alpha = alpha;
+    const firn_status s = fill_fresh(ctx, model, targets, rank, seed, *adapter);
+    if (s != FIRN_OK) {
+        firn_adapter_destroy(*adapter);
+        *adapter = NULL;
+    }
+    return s;
+}
+
+/* ---- loading ---- */
+
+static firn_status check_key(firn_context *ctx, const firn_gguf *g, const char *key, const char *wanted)
+{
+    firn_string s = {NULL, 0};
+
+    FIRN_TRY(firn_gguf_get_string(ctx, g, key, true, &s));
+    if (s.size != strlen(wanted) || memcmp(s.data, wanted, s.size) != 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s should be '%s', not '%.*s'", key, wanted,
+                         (int)(s.size < 64 ? s.size : 64), s.data);
+    return FIRN_OK;
+}
+
+/* "<tensor>.lora_a": the length of <tensor>, and which factor; 0 for another name. */
+static size_t factor_of(const char *name, char *factor)
+{
+    const size_t n = strlen(name);
+
+    if (n <= 7 || (strcmp(name + n - 7, ".lora_a") != 0 && strcmp(name + n - 7, ".lora_b") != 0))
+        return 0;
+    *factor = name[n - 1];
+    return n - 7;
+}
+
+typedef struct {
+    firn_context *ctx;
+    const firn_model *model;
+    const firn_gguf *gguf;
+    firn_adapter *adapter;
+} loading;
+
+static const firn_gguf_tensor *factor(const loading *l, const char *tensor, char which)
+{
+    char name[FIRN_MAX_NAME + 16];
+
+    snprintf(name, sizeof name, "%s.lora_%c", tensor, which);
+    return firn_gguf_find(l->gguf, name);
+}
+
+static firn_status take_entry(void *user, const firn_gguf_tensor *t)
+{
+    loading *l = user;
+    firn_context *ctx = l->ctx;
+    const firn_gguf_tensor *a = factor(l, t->name, 'a'), *b = factor(l, t->name, 'b');
+
+    if (!a && !b)
+        return FIRN_OK;
+    if (!a || !b)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.lora_%c is missing, its other half is there", t->name,
+                         a ? 'b' : 'a');
+    if (t == l->model->token_embd)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "the adapter changes %s: adapters on embeddings are not supported",
+                         t->name);
+    if (firn_model_class(l->model, t->name) == FIRN_CLASS_NONE)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "the adapter changes %s, which adapters are not applied to",
+                         t->name);
+    const int64_t r = b->ne[0];
+    if (a->ne[0] != t->ne[0] || a->ne[1] != r || a->ne[2] != t->ne[2] || b->ne[1] != t->ne[1] || b->ne[2] != t->ne[2] ||
+        a->ne[3] != 1 || b->ne[3] != 1)
+        return firn_fail(ctx, FIRN_ERR_FORMAT,
+                         "the factors of %s are [%lld, %lld, %lld] and [%lld, %lld, %lld]; its shape [%lld, %lld, "
+                         "%lld] asks for [%lld, r, %lld] and [r, %lld, %lld]",
+                         t->name, (long long)a->ne[0], (long long)a->ne[1], (long long)a->ne[2], (long long)b->ne[0],
+                         (long long)b->ne[1], (long long)b->ne[2], (long long)t->ne[0], (long long)t->ne[1],
+                         (long long)t->ne[2], (long long)t->ne[0], (long long)t->ne[2], (long long)t->ne[1],
+                         (long long)t->ne[2]);
+    if (r > MAX_RANK)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "the rank of %s is %lld, at most %d is possible", t->name,
+                         (long long)r, MAX_RANK);
+    if (!firn_format_can_decode(a->type) || !firn_format_can_decode(b->type))
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "the factors of %s are %s and %s, they should be f32", t->name,
+                         firn_type_name(a->type), firn_type_name(b->type));
+    return add_entry(ctx, l->adapter, l->model, t, r);
+}
+
+static firn_status check_names(const loading *l)
+{
+    for (size_t i = 0; i < firn_gguf_n_tensors(l->gguf); i++) {
+        const char *name = firn_gguf_tensor_at(l->gguf, i)->name;
+        char which, base[FIRN_MAX_NAME];
+        const size_t n = factor_of(name, &which);
+        int layer;
+        firn_tensor_id id;
+        bool bias;
+        if (n == 0)
+            return firn_fail(l->ctx, FIRN_ERR_FORMAT, "tensor %s is no factor of an adapter (.lora_a, .lora_b)", name);
+        snprintf(base, sizeof base, "%.*s", (int)n, name);
+        if (!firn_model_find(l->model, base, &layer, &id, &bias))
+            return firn_fail(l->ctx, FIRN_ERR_FORMAT, "the adapter changes %s, which this model does not have", base);
+        if (bias)
+            return firn_fail(l->ctx, FIRN_ERR_UNSUPPORTED, "the adapter changes %s, which adapters are not applied to",
+                             base);
+    }
+    return FIRN_OK;
+}
+
+static firn_status load(loading *l)
+{
+    firn_context *ctx = l->ctx;
+    firn_adapter *ad = l->adapter;
+
+    FIRN_TRY(check_key(ctx, l->gguf, "general.type", "adapter"));
+    FIRN_TRY(check_key(ctx, l->gguf, "general.architecture", l->model->arch->name));
+    FIRN_TRY(check_key(ctx, l->gguf, "adapter.type", "lora"));
+    FIRN_TRY(firn_gguf_get_f32(ctx, l->gguf, "adapter.lora.alpha", false, &ad->alpha));
+    if (!isfinite(ad->alpha))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "adapter.lora.alpha is not a finite number");
+    FIRN_TRY(check_names(l));
+    FIRN_TRY(each_weight(l->model, take_entry, l));
+    if (ad->n_entries == 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "the adapter is empty");
+    FIRN_TRY(lay_out(ctx, ad));
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        const firn_gguf_tensor *a = factor(l, e->tensor, 'a'), *b = factor(l, e->tensor, 'b');
+        firn_decode_row(a->type, a->data, a_size(e), ad->values + e->a);
+        firn_decode_row(b->type, b->data, b_size(e), ad->values + e->b);
+    }
+    return FIRN_OK;
+}
+
+firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path, firn_adapter **adapter)
+{
+    firn_gguf *gguf;
+
+    FIRN_EXPECT(ctx, model && path && adapter, "firn_adapter_load needs a model, a path and a place for the adapter");
+    *adapter = NULL;
+    FIRN_TRY(firn_gguf_open(ctx, path, &gguf));
+    firn_status s = create_empty(ctx, model, max_entries(model), adapter);
+    if (s == FIRN_OK) {
+        loading l = {.ctx = ctx, .model = model, .gguf = gguf, .adapter = *adapter};
+        s = load(&l);
+        if (s != FIRN_OK) {
+            firn_fail_in(ctx, s, "%s", path);
+            firn_adapter_destroy(*adapter);
+            *adapter = NULL;
+        }
+    }
+    firn_gguf_close(gguf);
+    return s;
+}
+
+/* ---- saving ---- */
+
+static firn_status save(firn_gguf_writer *w, firn_context *ctx, const firn_adapter *ad, const float *values,
+                        const char *path)
+{
+    FIRN_TRY(firn_gguf_put_string(w, "general.type", "adapter", 7));
+    FIRN_TRY(firn_gguf_put_string(w, "general.architecture", ad->arch, strlen(ad->arch)));
+    FIRN_TRY(firn_gguf_put_string(w, "adapter.type", "lora", 4));
+    FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", ad->alpha));
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        const int n_dims = e->class_ == FIRN_CLASS_EXPERTS ? 3 : 2;
+        char name[FIRN_MAX_NAME];
+        FIRN_EXPECT(ctx, strlen(e->tensor) + strlen(".lora_a") < NAME_BYTES, "%s is too long a name for an adapter",
+                    e->tensor);
+        snprintf(name, sizeof name, "%s.lora_a", e->tensor);
+        FIRN_TRY(firn_gguf_add_tensor(w, name, FIRN_F32, n_dims, (int64_t[]){e->n_in, e->rank, e->n_expert}));
+        snprintf(name, sizeof name, "%s.lora_b", e->tensor);
+        FIRN_TRY(firn_gguf_add_tensor(w, name, FIRN_F32, n_dims, (int64_t[]){e->rank, e->n_out, e->n_expert}));
+    }
+    FIRN_TRY(firn_gguf_writer_begin(w, path));
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        FIRN_TRY(firn_gguf_writer_data(w, values + e->a, (size_t)a_size(e) * sizeof(float)));
+        FIRN_TRY(firn_gguf_writer_data(w, values + e->b, (size_t)b_size(e) * sizeof(float)));
+    }
+    return firn_gguf_writer_finish(w);
+}
+
+firn_status firn_adapter_save(firn_context *ctx, const firn_adapter *adapter, const float *values, const char *path)
+{
+    firn_gguf_writer *w;
+
+    FIRN_EXPECT(ctx, adapter && path, "firn_adapter_save needs an adapter and a path");
+    FIRN_TRY(firn_gguf_writer_create(ctx, &w));
+    const firn_status s = save(w, ctx, adapter, values ? values : adapter->values, path);
+    firn_gguf_writer_destroy(w);
+    return s;
+}
