@@ -81,9 +81,32 @@ FIRN_INLINE float firn_half_to_float(firn_half half)
     return firn_float_of_bits(sign | (magnitude < 0x7c00u ? finite : special));
 }
 
+/* To nearest, ties to even; past the largest half: infinity. A NaN stays one, quiet. */
+FIRN_INLINE firn_half firn_float_to_half(float f)
+{
+    const uint32_t bits = firn_bits_of_float(f);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    /* Between 1/2 and 1 a float's steps are the denormal halves' 2^-24: the addition does the rounding. */
+    const uint32_t denormal = firn_bits_of_float(firn_float_of_bits(magnitude) + 0.5f) - (126u << 23);
+    const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    const uint32_t finite = magnitude < (113u << 23) ? denormal : normal;
+    const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : 0x7c00u;
+
+    return (firn_half)((bits >> 16 & 0x8000u) | (magnitude < 0x477ff000u ? finite : special));
+}
+
 FIRN_INLINE float firn_bf16_to_float(uint16_t bits)
 {
     return firn_float_of_bits((uint32_t)bits << 16);
+}
+
+/* To nearest, ties to even. A NaN stays one, quiet. */
+FIRN_INLINE uint16_t firn_float_to_bf16(float f)
+{
+    const uint32_t bits = firn_bits_of_float(f);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : rounded);
 }
 
 #endif

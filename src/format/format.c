@@ -1,6 +1,7 @@
 /* Rows of every weight format as floats: a loop around each format's decode16, generated from src/formats.def. */
 #include "format/format.h"
 
+#include "core/wide.h"
 #include "format/iq1_m.h"
 #include "format/iq1_s.h"
 #include "format/iq2_s.h"
@@ -27,12 +28,12 @@
 #include "format/tq1_0.h"
 #include "format/tq2_0.h"
 
-static void decode_f32(const void *row, int64_t n, float *out)
+FIRN_WIDE static void decode_f32(const void *row, int64_t n, float *out)
 {
     memcpy(out, row, (size_t)n * sizeof *out);
 }
 
-static void decode_f16(const void *row, int64_t n, float *restrict out)
+FIRN_WIDE static void decode_f16(const void *row, int64_t n, float *restrict out)
 {
     const firn_half *w = row;
 
@@ -40,7 +41,7 @@ static void decode_f16(const void *row, int64_t n, float *restrict out)
         out[i] = firn_half_to_float(w[i]);
 }
 
-static void decode_bf16(const void *row, int64_t n, float *restrict out)
+FIRN_WIDE static void decode_bf16(const void *row, int64_t n, float *restrict out)
 {
     const uint16_t *w = row;
 
@@ -53,7 +54,7 @@ static void decode_bf16(const void *row, int64_t n, float *restrict out)
 #define SCALAR(CODE, name, size, weight)
 #define FORMAT(CODE, name, block, size)                                                                                \
     FIRN_SIZE_IS(firn_##name, size);                                                                                   \
-    static void decode_##name(const void *row, int64_t n, float *out)                                                  \
+    FIRN_WIDE static void decode_##name(const void *row, int64_t n, float *out)                                        \
     {                                                                                                                  \
         const firn_##name *b = row;                                                                                    \
         for (int64_t i = 0; i < n; i += block, b++) {                                                                  \

@@ -6,21 +6,12 @@
 #ifndef FIRN_OP_MATHF_H
 #define FIRN_OP_MATHF_H
 
+#include "core/wide.h"
 #include "format/common.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-/* A function with loops worth compiling twice: for the baseline and for AVX2, chosen when the program is loaded. Bits
- * do not differ, since nothing is contracted or reordered. Sanitizers' start-up code does not stand the choice (ifunc).
- */
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) &&                       \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FIRN_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define FIRN_WIDE
-#endif
 
 /* exp: 0 below -104, infinity above 88.8, denormals between; NaN stays NaN. */
 static inline float firn_expf(float x)
@@ -62,32 +53,6 @@ static inline float firn_tanhf(float x)
     const float large = 1.0f - 2.0f / (firn_expf(2.0f * a) + 1.0f);
     const float signed_large = x < 0 ? -large : large;
     return a < 0.625f ? small : signed_large;
-}
-
-/* Rounded to the nearest, ties to even; a NaN stays one. */
-static inline uint16_t firn_float_to_half(float f)
-{
-    const uint32_t bits = firn_bits_of_float(f), magnitude = bits & 0x7fffffffu;
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
-
-    if (magnitude > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-    if (magnitude >= 0x477ff000u) /* 65520 and above */
-        return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) { /* below 2^-14: adding 1/2 leaves the multiple of 2^-24, rounded, in the low bits */
-        const float shifted = firn_float_of_bits(magnitude) + 0.5f;
-        return (uint16_t)(sign | (firn_bits_of_float(shifted) - 0x3f000000u));
-    }
-    return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
-}
-
-static inline uint16_t firn_float_to_bf16(float f)
-{
-    const uint32_t bits = firn_bits_of_float(f);
-
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(bits >> 16 | 0x40u);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 enum { FIRN_LANES = 8 };
