@@ -4,6 +4,7 @@
  * runs by a team kernel (kernels.c) where one takes it, else by its operation's reference, whose items are spread over
  * threads. */
 #include "cpu/cpu.h"
+#include "cpu/kernel_set.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -262,7 +263,8 @@ firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
     d->base.backend = &cpu_backend;
     processor_name(processor, sizeof processor);
     snprintf(d->base.name, sizeof d->base.name, "CPU");
-    snprintf(d->base.about, sizeof d->base.about, "%s, %d threads", processor, ctx->n_threads);
+    snprintf(d->base.about, sizeof d->base.about, "%s, %d threads, kernels %s", processor, ctx->n_threads,
+             firn_kernel_set_default()->name);
     *device = &d->base;
     return FIRN_OK;
 }

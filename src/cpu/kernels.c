@@ -1,6 +1,97 @@
-/* The table of team kernels: which operations have a fast sibling on the CPU. */
+/* The table of team kernels: which operations have a fast sibling on the CPU.
+ *
+ * The five matrix products are one: this file says how each node's tensors are the operands of gemm.h. */
 #include "cpu/cpu.h"
+#include "cpu/gemm.h"
+
+#include <string.h>
+
+static firn_gemm_view view_of(const firn_tensor *t, const void *data)
+{
+    firn_gemm_view v = {.data = data};
+
+    memcpy(v.nb, t->nb, sizeof v.nb);
+    return v;
+}
+
+/* The operands of a node; `call` NULL when only shapes matter (takes, work). */
+static firn_gemm describe(const firn_tensor *y, const firn_call *call)
+{
+    const firn_op *op = y->op;
+    const firn_tensor *w = y->src[0], *x = y->src[1];
+    const void *src[4] = {NULL};
+    firn_gemm g = {.type = w->type, .k = w->ne[0], .m = w->ne[1], .out = call ? call->dst : NULL};
+
+    for (int i = 0; call && i < 4; i++)
+        src[i] = call->src[i];
+    memcpy(g.out_nb, y->nb, sizeof g.out_nb);
+    g.w = view_of(w, src[0]);
+    g.in1 = view_of(x, src[1]);
+    if (op == &firn_op_mul_mat || op == &firn_op_out_prod) {
+        g.kind = op == &firn_op_mul_mat ? FIRN_GEMM_FORWARD : FIRN_GEMM_BACK;
+        g.n = y->ne[1];
+        g.n2 = y->ne[2];
+        g.n3 = y->ne[3];
+        g.w_n2 = w->ne[2];
+        g.w_n3 = w->ne[3];
+        if (g.kind == FIRN_GEMM_BACK) { /* b [p, r]: the rows of the product run along p */
+            g.in1.nb[0] = x->nb[1];
+            g.in1.nb[1] = x->nb[0];
+        }
+        return g;
+    }
+    const firn_tensor *ids = y->src[2];
+    g.ids = call ? src[2] : (const int32_t *)ids; /* only NULL or not matters without a call */
+    g.ids_nb[0] = ids->nb[0];
+    g.ids_nb[1] = ids->nb[1];
+    g.n_used = ids->ne[0];
+    g.n_tokens = ids->ne[1];
+    if (op == &firn_op_out_prod_id) { /* sources: x, dy, ids */
+        g.kind = FIRN_GEMM_OUTER;
+        g.k = y->ne[0];
+        g.m = y->ne[1];
+        g.n_expert = y->ne[2];
+        g.in1 = view_of(w, src[0]);
+        g.in2 = view_of(x, src[1]);
+        g.x_slots = w->ne[1];
+        return g;
+    }
+    g.kind = op == &firn_op_mul_mat_id ? FIRN_GEMM_FORWARD : FIRN_GEMM_BACK;
+    g.n_expert = w->ne[2];
+    g.x_slots = x->ne[1];
+    g.table = g.kind == FIRN_GEMM_FORWARD && y->src[3] ? src[3] : NULL;
+    return g;
+}
+
+static bool takes_product(const firn_tensor *y)
+{
+    const firn_tensor *w = y->src[0], *x = y->src[1];
+
+    return firn_gemm_reads(w->type) && w->nb[0] == (int64_t)firn_type_size(w->type) && x->type == FIRN_F32;
+}
+
+static size_t product_work(const firn_tensor *y, int n_threads)
+{
+    const firn_gemm g = describe(y, NULL);
+
+    return firn_gemm_work_bytes(&g, n_threads);
+}
+
+static void run_product(const firn_call *call, firn_team team)
+{
+    const firn_gemm g = describe(call->node, call);
+    firn_gemm_fault fault = {0};
+
+    firn_gemm_run(&g, call->work, team, &fault);
+    if (fault.found)
+        firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.slot, fault.id, g.n_expert);
+}
 
 const firn_cpu_kernel firn_cpu_kernels[] = {
+    {&firn_op_mul_mat, takes_product, product_work, run_product},
+    {&firn_op_out_prod, takes_product, product_work, run_product},
+    {&firn_op_mul_mat_id, takes_product, product_work, run_product},
+    {&firn_op_mul_mat_id_back, takes_product, product_work, run_product},
+    {&firn_op_out_prod_id, takes_product, product_work, run_product},
     {NULL, NULL, NULL, NULL},
 };

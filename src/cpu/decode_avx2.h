@@ -1,0 +1,386 @@
+/* Vector decoding, shared by the AVX2 kernels of packed formats.
+ *
+ * A row is walked in units of 32 elements: two runs of 16 columns. For nibble formats the runs are the low and the high
+ * halves of the same 16 bytes, so that no byte is unpacked twice. The value is always
+ *     w = scale * code + shift
+ * with one scale (and shift) per run; scale * code is exact in F32 for all of them, so one fused multiply-add gives the
+ * scalar decoder's bits. Functions take the type as a constant and are inlined: the choice is made by the compiler.
+ *
+ *            code                        scale                shift            scales in a span of 256
+ *   q4_0     nibble                      d                    -8 d             8
+ *   q4_1     nibble                      d                    m                8
+ *   q5_0     5 bits - 16                 d                                     8
+ *   q5_1     5 bits                      d                    m                8
+ *   q8_0     int8                        d                                     8
+ *   q4_K     nibble                      d * 6 bits           -dmin * 6 bits   8
+ *   q5_K     5 bits                      d * 6 bits           -dmin * 6 bits   8
+ *   q6_K     6 bits - 32                 d * int8                              16
+ *   iq4_nl   table of 16 int8            d                                     8
+ *   iq4_xs   table of 16 int8            d * (6 bits - 32)                     8
+ *   mxfp4    table of 16, doubled        2^(e - 128)                           8
+ *
+ * The layouts are GGUF's; src/format/ has one header each. */
+#ifndef FIRN_CPU_DECODE_AVX2_H
+#define FIRN_CPU_DECODE_AVX2_H
+
+#include "cpu/kernel_set.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { SPAN_UNITS = FIRN_SPAN / FIRN_UNIT };
+
+INLINE bool has_shift(firn_type f)
+{
+    return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q5_1 || f == FIRN_Q4_K || f == FIRN_Q5_K;
+}
+
+/* The 16 bytes of a unit are its nibbles, and nothing else belongs to its codes. */
+INLINE bool is_nibble(firn_type f)
+{
+    return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q4_K;
+}
+
+/* Nibbles of runs 32 columns apart: a unit spans two scales. */
+INLINE bool is_paired(firn_type f)
+{
+    return f == FIRN_Q4_K || f == FIRN_Q5_K;
+}
+
+INLINE bool one_scale(firn_type f) /* for both runs of a unit */
+{
+    return !is_paired(f) && f != FIRN_Q6_K;
+}
+
+INLINE bool in_blocks_of_256(firn_type f)
+{
+    return is_paired(f) || f == FIRN_Q6_K || f == FIRN_IQ4_XS;
+}
+
+INLINE int64_t block_bytes(firn_type f)
+{
+    switch (f) {
+    case FIRN_Q4_0:
+        return 18;
+    case FIRN_Q4_1:
+        return 20;
+    case FIRN_Q5_0:
+        return 22;
+    case FIRN_Q5_1:
+        return 24;
+    case FIRN_Q8_0:
+        return 34;
+    case FIRN_Q4_K:
+        return 144;
+    case FIRN_Q5_K:
+        return 176;
+    case FIRN_Q6_K:
+        return 210;
+    case FIRN_IQ4_NL:
+        return 18;
+    case FIRN_IQ4_XS:
+        return 136;
+    case FIRN_MXFP4:
+        return 17;
+    default:
+        return 4;
+    }
+}
+
+INLINE int64_t span_bytes(firn_type f)
+{
+    return block_bytes(f) * (in_blocks_of_256(f) ? 1 : f == FIRN_F32 ? FIRN_SPAN : SPAN_UNITS);
+}
+
+typedef struct {
+    int64_t bytes, high;       /* offsets in the row: of its codes, of their high bits */
+    int low_shift, high_shift; /* q6_K, q5_K: where the bits are in those bytes */
+    int column[2];             /* first column of each run of 16, counted from the first unit's */
+    int scale[2];              /* index of each run's scale */
+} unit_place;
+
+/* Unit first + j, j < 8. */
+INLINE unit_place place_of(firn_type f, int64_t first, int j)
+{
+    const int64_t block = in_blocks_of_256(f) ? first / SPAN_UNITS * block_bytes(f) : (first + j) * block_bytes(f);
+    unit_place u = {.column = {FIRN_UNIT * j, FIRN_UNIT * j + 16}, .scale = {j, j}};
+
+    switch (f) {
+    case FIRN_Q4_0:
+    case FIRN_Q8_0:
+    case FIRN_IQ4_NL:
+        u.bytes = block + 2;
+        break;
+    case FIRN_Q4_1:
+        u.bytes = block + 4;
+        break;
+    case FIRN_MXFP4:
+        u.bytes = block + 1;
+        break;
+    case FIRN_Q5_0:
+        u.high = block + 2;
+        u.bytes = block + 6;
+        break;
+    case FIRN_Q5_1:
+        u.high = block + 4;
+        u.bytes = block + 8;
+        break;
+    case FIRN_Q4_K: /* 32 bytes hold 64 columns: bytes 0..15 hold columns 0..15 and 32..47 */
+    case FIRN_Q5_K:
+        u.bytes = block + (f == FIRN_Q4_K ? 16 : 48) + 16 * j;
+        u.high = block + 16 + 16 * (j % 2);
+        u.high_shift = j / 2 * 2;
+        u.column[0] = 64 * (j / 2) + 16 * (j % 2);
+        u.column[1] = u.column[0] + 32;
+        u.scale[0] = j / 2 * 2;
+        u.scale[1] = u.scale[0] + 1;
+        break;
+    case FIRN_Q6_K:
+        u.bytes = block + 64 * (j / 4) + 32 * (j % 2);
+        u.high = block + 128 + 32 * (j / 4);
+        u.low_shift = j % 4 / 2 * 4;
+        u.high_shift = j % 4 * 2;
+        u.scale[0] = 2 * j;
+        u.scale[1] = 2 * j + 1;
+        break;
+    case FIRN_IQ4_XS:
+        u.bytes = block + 8 + 16 * j;
+        break;
+    default:
+        u.bytes = block * FIRN_UNIT;
+        break; /* F32 */
+    }
+    return u;
+}
+
+INLINE uint32_t load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE uint16_t load16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE __m128i load128(const void *p)
+{
+    return _mm_loadu_si128((const __m128i *)p);
+}
+
+INLINE __m256 bytes_to_float(__m128i low_half)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low_half));
+}
+
+INLINE __m256 half_at(const uint8_t *p)
+{
+    return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(load16(p))));
+}
+
+/* Halves `step` bytes apart, one per unit; zeros past `units`. */
+INLINE __m256 halves(const uint8_t *b, int64_t step, int units)
+{
+    __m128i h;
+
+    if (units == SPAN_UNITS) {
+        h = _mm_cvtsi32_si128(load16(b));
+        h = _mm_insert_epi16(h, load16(b + step), 1);
+        h = _mm_insert_epi16(h, load16(b + 2 * step), 2);
+        h = _mm_insert_epi16(h, load16(b + 3 * step), 3);
+        h = _mm_insert_epi16(h, load16(b + 4 * step), 4);
+        h = _mm_insert_epi16(h, load16(b + 5 * step), 5);
+        h = _mm_insert_epi16(h, load16(b + 6 * step), 6);
+        h = _mm_insert_epi16(h, load16(b + 7 * step), 7);
+    } else {
+        uint16_t part[SPAN_UNITS] = {0};
+        for (int i = 0; i < units; i++)
+            part[i] = load16(b + i * step);
+        h = load128(part);
+    }
+    return _mm256_cvtph_ps(h);
+}
+
+/* 2^(e - 128) for eight exponents; the two smallest are subnormal. */
+INLINE __m256 exponents(const uint8_t *b, int64_t step, int units)
+{
+    int32_t bits[SPAN_UNITS] = {0};
+
+    for (int i = 0; i < units; i++) {
+        const int e = b[i * step];
+        bits[i] = e < 2 ? 0x00200000 << e : (e - 1) << 23;
+    }
+    return _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)bits));
+}
+
+/* The scales of units [first, first + units) of one row, all at once: scale[0] holds indices 0..7, scale[1] 8..15
+ * (q6_K only). */
+INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units, __m256 scale[2], __m256 *shift)
+{
+    const int64_t step = block_bytes(f);
+    const uint8_t *b = row + (in_blocks_of_256(f) ? first / SPAN_UNITS : first) * step;
+
+    if (is_paired(f)) {
+        /* The 6-bit fields, four at a time inside 32-bit words. */
+        const uint32_t s0 = load32(b + 4), s1 = load32(b + 8), s2 = load32(b + 12);
+        const uint64_t scales = (s0 & 0x3f3f3f3f) | (uint64_t)((s2 & 0x0f0f0f0f) | (s0 >> 2 & 0x30303030)) << 32;
+        const uint64_t mins = (s1 & 0x3f3f3f3f) | (uint64_t)((s2 >> 4 & 0x0f0f0f0f) | (s1 >> 2 & 0x30303030)) << 32;
+        const __m128 d = _mm_cvtph_ps(_mm_cvtsi32_si128((int)load32(b)));
+        const __m256 dmin = _mm256_broadcastss_ps(_mm_movehdup_ps(d));
+        scale[0] = _mm256_mul_ps(bytes_to_float(_mm_cvtsi64_si128((long long)scales)), _mm256_broadcastss_ps(d));
+        *shift =
+            _mm256_mul_ps(bytes_to_float(_mm_cvtsi64_si128((long long)mins)), _mm256_sub_ps(_mm256_setzero_ps(), dmin));
+    } else if (f == FIRN_Q6_K) {
+        const __m128i s = load128(b + 192);
+        const __m256 d = half_at(b + 208);
+        scale[0] = _mm256_mul_ps(bytes_to_float(s), d);
+        scale[1] = _mm256_mul_ps(bytes_to_float(_mm_srli_si128(s, 8)), d);
+    } else if (f == FIRN_IQ4_XS) {
+        const uint32_t high = load16(b + 2), low = load32(b + 4);
+        int32_t s[8];
+        for (int i = 0; i < 8; i++)
+            s[i] = (int32_t)((low >> 4 * i & 15) | (high >> 2 * i & 3) << 4) - 32;
+        scale[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)s)), half_at(b));
+    } else if (f == FIRN_MXFP4) {
+        scale[0] = exponents(b, step, units);
+    } else {
+        scale[0] = halves(b, step, units);
+        if (f == FIRN_Q4_0)
+            *shift = _mm256_mul_ps(scale[0], _mm256_set1_ps(-8.0f));
+        else if (f == FIRN_Q4_1 || f == FIRN_Q5_1)
+            *shift = halves(b + 2, step, units);
+    }
+}
+
+/* Low nibbles of 16 bytes, then the high ones. */
+INLINE __m256i nibbles(const uint8_t *p)
+{
+    const __m128i b = load128(p);
+
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(b, 4), b), _mm256_set1_epi8(15));
+}
+
+/* Bit i of 32 bits as byte i, 0 or 16. */
+INLINE __m256i fifth_bits(uint32_t bits)
+{
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread), bit);
+
+    return _mm256_and_si256(_mm256_cmpeq_epi8(b, bit), _mm256_set1_epi8(16));
+}
+
+INLINE __m256i look_up(firn_type f, __m256i index)
+{
+    const __m128i table = f == FIRN_MXFP4
+                              ? _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+                              : _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), index);
+}
+
+/* 32 codes of a unit as signed bytes: the first run, then the second. */
+INLINE __m256i codes_of(firn_type f, const uint8_t *row, const unit_place *u)
+{
+    const uint8_t *p = row + u->bytes;
+
+    if (f == FIRN_Q8_0)
+        return _mm256_loadu_si256((const __m256i *)p);
+    if (f == FIRN_Q6_K) {
+        __m256i low = _mm256_loadu_si256((const __m256i *)p);
+        __m256i high = _mm256_loadu_si256((const __m256i *)(row + u->high));
+        low = _mm256_and_si256(_mm256_srl_epi16(low, _mm_cvtsi32_si128(u->low_shift)), _mm256_set1_epi8(15));
+        high = _mm256_and_si256(_mm256_srl_epi16(high, _mm_cvtsi32_si128(u->high_shift)), _mm256_set1_epi8(3));
+        return _mm256_sub_epi8(_mm256_or_si256(low, _mm256_slli_epi16(high, 4)), _mm256_set1_epi8(32));
+    }
+    __m256i code = nibbles(p);
+    if (f == FIRN_Q5_0 || f == FIRN_Q5_1)
+        code = _mm256_or_si256(code, fifth_bits(load32(row + u->high)));
+    if (f == FIRN_Q5_0)
+        code = _mm256_sub_epi8(code, _mm256_set1_epi8(16));
+    if (f == FIRN_Q5_K) {
+        const __m128i high = load128(row + u->high);
+        const __m256i two = _mm256_set_m128i(_mm_srl_epi16(high, _mm_cvtsi32_si128(u->high_shift + 1)),
+                                             _mm_srl_epi16(high, _mm_cvtsi32_si128(u->high_shift)));
+        code = _mm256_or_si256(code, _mm256_slli_epi16(_mm256_and_si256(two, _mm256_set1_epi8(1)), 4));
+    }
+    if (f == FIRN_IQ4_NL || f == FIRN_IQ4_XS || f == FIRN_MXFP4)
+        code = look_up(f, code);
+    return code;
+}
+
+/* The codes of one unit of one row, as floats: v[0..1] are the first run of 16, v[2..3] the second. */
+INLINE void float_codes(firn_type f, const uint8_t *row, const unit_place *u, __m256 v[4])
+{
+    const uint8_t *p = row + u->bytes;
+
+    if (is_nibble(f)) {
+        const __m256i mask = _mm256_set1_epi32(15);
+        for (int i = 0; i < 2; i++) {
+            const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8 * i)));
+            v[i] = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, mask));
+            v[2 + i] = _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
+        }
+    } else if (f == FIRN_Q8_0) {
+        for (int i = 0; i < 4; i++)
+            v[i] = bytes_to_float(_mm_loadl_epi64((const __m128i *)(p + 8 * i)));
+    } else if (f == FIRN_F32) {
+        for (int i = 0; i < 4; i++)
+            v[i] = _mm256_loadu_ps((const float *)p + 8 * i);
+    } else {
+        const __m256i c = codes_of(f, row, u);
+        const __m128i a = _mm256_castsi256_si128(c), b = _mm256_extracti128_si256(c, 1);
+        v[0] = bytes_to_float(a);
+        v[1] = bytes_to_float(_mm_srli_si128(a, 8));
+        v[2] = bytes_to_float(b);
+        v[3] = bytes_to_float(_mm_srli_si128(b, 8));
+    }
+}
+
+INLINE void transpose8(__m256 r[8])
+{
+    __m256 t[8], u[8];
+
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+/* One row of functions of a packed format. */
+extern const firn_few_kernels firn_few_avx2_f32;
+#define PACKED(CODE, name)                                                                                             \
+    extern const firn_packed_kernels firn_packed_avx2_##name;                                                          \
+    extern const firn_few_kernels firn_few_avx2_##name;
+#define EACH_PACKED                                                                                                    \
+    PACKED(Q4_0, q4_0)                                                                                                 \
+    PACKED(Q4_1, q4_1)                                                                                                 \
+    PACKED(Q5_0, q5_0)                                                                                                 \
+    PACKED(Q5_1, q5_1)                                                                                                 \
+    PACKED(Q8_0, q8_0)                                                                                                 \
+    PACKED(Q4_K, q4_k)                                                                                                 \
+    PACKED(Q5_K, q5_k)                                                                                                 \
+    PACKED(Q6_K, q6_k)                                                                                                 \
+    PACKED(IQ4_NL, iq4_nl)                                                                                             \
+    PACKED(IQ4_XS, iq4_xs)                                                                                             \
+    PACKED(MXFP4, mxfp4)
+EACH_PACKED
+#undef PACKED
+
+#endif

@@ -1,0 +1,632 @@
+/* The frame of the tiled product: who computes what, in which order; the arithmetic is in a kernel set.
+ *
+ * Rows are grouped (by expert, with a counting sort of the slots; or by batch); every group's rows become blocks, and
+ * blocks times column cuts are items, which threads take from a counter. Inside an item, for each block of depth:
+ *     pack the broadcast operand into strips of <= 6 rows      (L2)
+ *     for each 16 columns: decode W into a panel               (L1)
+ *         for each strip: micro-kernel, then a few prefetches of packed bytes that the next panels will decode
+ *
+ *               rows of C       columns of C   depth      strips from         panels from
+ *     FORWARD   slots or n      m              k          x                   W, transposed
+ *     BACK      slots or n      k              m          dy                  W, straight
+ *     OUTER     m               k              slots      dy                  x, straight
+ *
+ * The order of a sum: depth blocks in order, inside a block one register. Neither the cut into items nor the height of
+ * a strip shows in it. Groups of at most 4 rows stream the packed bytes instead (firn_few_kernels). */
+#include "cpu/gemm.h"
+#include "format/format.h"
+
+#include <string.h>
+
+enum {
+    ROWS_MAX = 252, /* rows of one item: 42 strips, whose block of depth stays in the L2 */
+    ROWS_MIN = 24,
+    ITEMS_PER_THREAD = 24, /* aim; the idle time at the end is then about 2 % */
+    ITEMS_LEAST = 6,       /* fewer per thread than that, and items become smaller than is good for packing */
+    WIDE = 256,            /* columns over which packing strips costs little */
+    NARROW = 64,
+    STREAM = 1024,  /* back, few rows: longer pieces of W's rows suit memory better */
+    DIRECT = 32,    /* up to so many columns, packing strips costs more than reading rows where they lie */
+    PANEL_PAD = 16, /* floats between two panels, against aliasing in the L1 */
+    ALIGN = 64,
+};
+
+typedef struct {
+    int64_t group, first, n_rows; /* order[first..) when routed, rows of the batch or of C otherwise */
+    bool few;
+} block;
+
+typedef struct {
+    atomic_llong next;
+    int64_t n_blocks, n_cuts, width;
+} schedule;
+
+/* A thread's own memory. */
+typedef struct {
+    float *strips, *panels, *scratch; /* scratch: [256, 256], weights that have no packed kernels; or NULL */
+    firn_scale_table *table;
+    float *sums, *few_in;
+} workspace;
+
+typedef struct {
+    const firn_gemm *g;
+    const firn_kernel_set *set;
+    const firn_packed_kernels *packed;
+    const firn_few_kernels *few;
+    int64_t n2, n3, w_n2, w_n3; /* with 0 read as 1 */
+    int64_t n_groups, n_slots, columns, grain;
+    schedule *schedule;
+    int64_t *order; /* slots by expert */
+    int64_t *start; /* [n_expert + 1] into order */
+    block *blocks;
+    char *workspaces;
+    size_t workspace_bytes;
+} job;
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t round_up(int64_t a, int64_t b)
+{
+    return divide_up(a, b) * b;
+}
+
+static bool routed(const firn_gemm *g)
+{
+    return g->ids != NULL;
+}
+
+/* ---- memory ---- */
+
+static void *carve(char *base, size_t *used, size_t bytes)
+{
+    void *p = base ? base + *used : NULL;
+
+    *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return p;
+}
+
+static bool needs_scratch(const job *j)
+{
+    return j->g->kind == FIRN_GEMM_OUTER ? j->g->in1.nb[0] != 4 : !j->packed && j->g->type != FIRN_F32;
+}
+
+static workspace carve_workspace(const job *j, char *base, size_t *used)
+{
+    const firn_gemm *g = j->g;
+    const int64_t in_length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m;
+    workspace b = {0};
+
+    b.strips = carve(base, used, (ROWS_MAX * FIRN_DEPTH + 16) * sizeof(float));
+    b.panels = carve(base, used, (2 * FIRN_PANEL * FIRN_DEPTH + PANEL_PAD) * sizeof(float));
+    if (needs_scratch(j))
+        b.scratch = carve(base, used, FIRN_DEPTH * FIRN_SPAN * sizeof(float));
+    if (j->packed)
+        b.table = carve(base, used, sizeof *b.table);
+    if (j->few)
+        b.sums = carve(base, used, (size_t)(FIRN_FEW * round_up(g->k / FIRN_UNIT, 8)) * sizeof(float));
+    if (j->few && g->in1.nb[0] != 4)
+        b.few_in = carve(base, used, (size_t)(FIRN_FEW * in_length) * sizeof(float));
+    return b;
+}
+
+/* Fills in what follows from g alone, and with `work` the addresses. Returns the bytes of the workspace. */
+static size_t lay_out(const firn_gemm *g, int n_threads, char *work, job *j)
+{
+    size_t used = 0, workspace_bytes = 0;
+    int64_t n_blocks;
+
+    *j = (job){.g = g, .set = g->set ? g->set : firn_kernel_set_default()};
+    j->n2 = g->n2 ? g->n2 : 1;
+    j->n3 = g->n3 ? g->n3 : 1;
+    j->w_n2 = g->w_n2 ? g->w_n2 : 1;
+    j->w_n3 = g->w_n3 ? g->w_n3 : 1;
+    j->n_groups = routed(g) ? g->n_expert : j->n2 * j->n3;
+    j->n_slots = routed(g) ? g->n_used * g->n_tokens : 0;
+    j->columns = g->kind == FIRN_GEMM_FORWARD ? g->m : g->k;
+    j->grain = FIRN_UNIT;
+    if (g->kind != FIRN_GEMM_OUTER) {
+        j->packed = j->set->packed[g->type];
+        j->few = j->set->few[g->type];
+        if (g->kind == FIRN_GEMM_BACK)
+            j->grain = firn_max_i64(FIRN_UNIT, firn_type_block(g->type));
+    }
+    if (g->kind == FIRN_GEMM_OUTER)
+        n_blocks = g->n_expert * divide_up(g->m, ROWS_MIN);
+    else if (routed(g))
+        n_blocks = j->n_slots / ROWS_MIN + firn_min_i64(g->n_expert, j->n_slots);
+    else
+        n_blocks = j->n_groups * divide_up(g->n, ROWS_MIN);
+
+    j->schedule = carve(work, &used, sizeof *j->schedule);
+    j->order = carve(work, &used, (size_t)j->n_slots * sizeof *j->order);
+    j->start = carve(work, &used, (size_t)(routed(g) ? g->n_expert + 1 : 0) * sizeof *j->start);
+    j->blocks = carve(work, &used, (size_t)n_blocks * sizeof *j->blocks);
+    carve_workspace(j, NULL, &workspace_bytes);
+    j->workspace_bytes = workspace_bytes;
+    j->workspaces = carve(work, &used, workspace_bytes * (size_t)n_threads);
+    return used;
+}
+
+bool firn_gemm_reads(firn_type type)
+{
+    return firn_format_can_decode(type);
+}
+
+size_t firn_gemm_work_bytes(const firn_gemm *g, int n_threads)
+{
+    job j;
+
+    return lay_out(g, n_threads, NULL, &j);
+}
+
+/* ---- where things lie ---- */
+
+static const uint8_t *weights(const job *j, int64_t group)
+{
+    const firn_gemm *g = j->g;
+    const uint8_t *data = g->w.data;
+
+    if (g->table)
+        return data + g->table[group];
+    if (routed(g))
+        return data + group * g->w.nb[2];
+    return data + group % j->n2 / (j->n2 / j->w_n2) * g->w.nb[2] + group / j->n2 / (j->n3 / j->w_n3) * g->w.nb[3];
+}
+
+/* Offset of a row of x, dy or out: `row` is a slot when routed. */
+static int64_t row_offset(const job *j, const int64_t nb[], int64_t row_slots, int64_t group, int64_t row)
+{
+    const firn_gemm *g = j->g;
+
+    if (routed(g))
+        return row % g->n_used % row_slots * nb[1] + row / g->n_used * nb[2];
+    return row * nb[1] + group % j->n2 * nb[2] + group / j->n2 * nb[3];
+}
+
+static const float *row_of(const job *j, const firn_gemm_view *v, int64_t row_slots, int64_t group, int64_t row)
+{
+    return (const float *)((const char *)v->data + row_offset(j, v->nb, row_slots, group, row));
+}
+
+static int64_t in1_slots(const firn_gemm *g)
+{
+    return g->kind == FIRN_GEMM_BACK ? g->n_used : g->x_slots;
+}
+
+/* The rows of C of a block, and (FORWARD, BACK) its rows of in1. */
+static void block_rows(const job *j, const block *b, const float **in, float **c)
+{
+    const firn_gemm *g = j->g;
+
+    for (int64_t i = 0; i < b->n_rows; i++) {
+        if (g->kind == FIRN_GEMM_OUTER) {
+            c[i] = (float *)((char *)g->out + (b->first + i) * g->out_nb[1] + b->group * g->out_nb[2]);
+            continue;
+        }
+        const int64_t row = routed(g) ? j->order[b->first + i] : b->first + i;
+        in[i] = row_of(j, &g->in1, in1_slots(g), b->group, row);
+        c[i] = (float *)((char *)g->out + row_offset(j, g->out_nb, g->n_used, b->group, row));
+    }
+}
+
+/* ---- strips ---- */
+
+/* Strips of equal height, 6 at most: 32 rows are 6+6+5+5+5+5, never five 6s and a lone 2, whose few sums could not
+ * hide the latency of an addition. */
+static int strip_height(int64_t n_rows, int64_t strip, int64_t *first)
+{
+    const int64_t n = divide_up(n_rows, FIRN_STRIP), low = n_rows / n, tall = n_rows % n;
+
+    *first = strip * low + firn_min_i64(strip, tall);
+    return (int)(low + (strip < tall));
+}
+
+static float at_step(const float *p, int64_t i, int64_t step)
+{
+    return *(const float *)((const char *)p + i * step);
+}
+
+/* FORWARD and BACK: strips of rows[i][from + p], p < depth, elements `step` bytes apart. */
+static void pack_rows(const job *j, workspace *w, const block *b, const float *const *rows, int64_t from, int64_t depth)
+{
+    const firn_gemm *g = j->g;
+    const int64_t step = g->in1.nb[0];
+    const bool beside = !routed(g) && g->in1.nb[1] == 4; /* a transposed operand: rows lie side by side */
+    const float *columns[FIRN_DEPTH];
+
+    for (int64_t p = 0; beside && p < depth; p++)
+        columns[p] = (const float *)((const char *)rows[0] + (from + p) * step);
+    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
+        int64_t first;
+        const int height = strip_height(b->n_rows, s, &first);
+        float *strip = w->strips + first * depth;
+        if (step == 4) {
+            j->set->strip_from_rows(rows + first, from, height, depth, strip);
+        } else if (beside) {
+            j->set->strip_from_columns(columns, first, b->n_rows, height, depth, strip);
+        } else {
+            for (int64_t p = 0; p < depth; p++)
+                for (int i = 0; i < height; i++)
+                    strip[p * height + i] = at_step(rows[first + i], from + p, step);
+        }
+    }
+}
+
+/* OUTER: strips of dy[p][b->first + i], p < depth. */
+static void pack_columns(const job *j, workspace *w, const block *b, const float *const *dy, int64_t depth)
+{
+    const int64_t step = j->g->in2.nb[0];
+
+    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
+        int64_t first;
+        const int height = strip_height(b->n_rows, s, &first);
+        float *strip = w->strips + first * depth;
+        if (step == 4) {
+            j->set->strip_from_columns(dy, b->first + first, j->g->m, height, depth, strip);
+            continue;
+        }
+        for (int64_t p = 0; p < depth; p++)
+            for (int i = 0; i < height; i++)
+                strip[p * height + i] = at_step(dy[p], b->first + first + i, step);
+    }
+}
+
+/* ---- one item ---- */
+
+/* Spreads `rows` pieces over `calls` micro-kernels of `depth` steps. */
+static firn_ahead look_at(const uint8_t *at, int64_t bytes, int64_t stride, int64_t rows, int64_t calls, int64_t depth)
+{
+    const int64_t lines = divide_up(rows * divide_up(bytes, 64), calls * divide_up(depth, FIRN_PACE));
+
+    return (firn_ahead){.at = at, .bytes = bytes, .stride = stride, .rows = rows, .lines = (int)lines};
+}
+
+/* One panel against all strips of a block. */
+static void multiply(const job *j, const workspace *w, const block *b, int64_t depth, const float *panel,
+                     float *const *c, int64_t column, int n_columns, bool add, firn_ahead *ahead)
+{
+    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
+        int64_t first;
+        const int height = strip_height(b->n_rows, s, &first);
+        const firn_tile_out out = {c + first, column, n_columns, add};
+        j->set->tile(height, depth, w->strips + first * depth, panel, &out, ahead);
+    }
+}
+
+/* The same, reading rows where they lie. */
+static void multiply_rows(const job *j, const block *b, const float *const *rows, int64_t from, int64_t depth,
+                          const float *panel, float *const *c, int64_t column, int n_columns, bool add)
+{
+    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
+        int64_t first;
+        const int height = strip_height(b->n_rows, s, &first);
+        const firn_tile_out out = {c + first, column, n_columns, add};
+        j->set->tile_rows(height, depth, rows + first, from, panel, &out);
+    }
+}
+
+/* 16 rows of W from `row` on, columns [from, from + depth), as a panel along the depth. */
+static void panel_transposed(const job *j, workspace *w, const uint8_t *row, int n_rows, int64_t from, int64_t depth)
+{
+    const firn_gemm *g = j->g;
+    const int64_t row_bytes = g->w.nb[1];
+    const float *rows[FIRN_PANEL];
+
+    if (j->packed) {
+        j->packed->transposed(row, row_bytes, n_rows, from / FIRN_UNIT, (int)(depth / FIRN_UNIT), w->table, w->panels);
+        return;
+    }
+    for (int i = 0; i < n_rows; i++) {
+        const uint8_t *at = row + i * row_bytes + firn_row_bytes(g->type, from);
+        rows[i] = (const float *)at;
+        if (w->scratch) {
+            j->set->decode(g->type, at, depth, w->scratch + i * FIRN_SPAN);
+            rows[i] = w->scratch + i * FIRN_SPAN;
+        }
+    }
+    j->set->panel_transposed(rows, 0, n_rows, depth, w->panels);
+}
+
+static void forward_item(const job *j, const block *b, int64_t begin, int64_t end, workspace *w)
+{
+    const firn_gemm *g = j->g;
+    const uint8_t *expert = weights(j, b->group);
+    const int64_t row_bytes = g->w.nb[1], span_bytes = (int64_t)firn_row_bytes(g->type, FIRN_SPAN);
+    const int64_t n_strips = divide_up(b->n_rows, FIRN_STRIP);
+    const bool direct = end - begin <= DIRECT && g->in1.nb[0] == 4;
+    const float *x[ROWS_MAX];
+    float *c[ROWS_MAX];
+
+    block_rows(j, b, x, c);
+    for (int64_t from = 0; from < g->k; from += FIRN_DEPTH) {
+        const int64_t depth = firn_min_i64(FIRN_DEPTH, g->k - from), span = from / FIRN_SPAN;
+        const bool add = from > 0 || g->accumulate;
+        if (!direct)
+            pack_rows(j, w, b, x, from, depth);
+        for (int64_t column = begin; column < end; column += FIRN_PANEL) {
+            const int n = (int)firn_min_i64(FIRN_PANEL, end - column);
+            panel_transposed(j, w, expert + column * row_bytes, n, from, depth);
+            if (direct) {
+                multiply_rows(j, b, x, from, depth, w->panels, c, column, n, add);
+                continue;
+            }
+            const uint8_t *next = column + FIRN_PANEL < end
+                                      ? expert + (column + FIRN_PANEL) * row_bytes + span * span_bytes
+                                      : expert + begin * row_bytes + (span + 1) * span_bytes;
+            firn_ahead ahead = look_at(next, span_bytes, row_bytes, FIRN_PANEL, n_strips, depth);
+            multiply(j, w, b, depth, w->panels, c, column, n, add, &ahead);
+        }
+    }
+}
+
+/* What the panels of BACK and OUTER are made from: `depth` rows, as packed bytes or as floats. */
+typedef struct {
+    const uint8_t *packed; /* row 0 of this block of depth */
+    const float *rows[FIRN_DEPTH];
+} depth_rows;
+
+/* The span's columns [column, column + n) of the depth rows into scratch; rows then point there. */
+static void fill_scratch(const job *j, workspace *w, depth_rows *d, int64_t column, int64_t n, int64_t depth)
+{
+    const firn_gemm *g = j->g;
+
+    for (int64_t p = 0; p < depth; p++) {
+        float *to = w->scratch + p * FIRN_SPAN;
+        if (g->kind == FIRN_GEMM_OUTER) {
+            for (int64_t i = 0; i < n; i++)
+                to[i] = at_step(d->rows[p], column + i, g->in1.nb[0]);
+        } else {
+            j->set->decode(g->type, d->packed + p * g->w.nb[1] + firn_row_bytes(g->type, column), n, to);
+        }
+    }
+}
+
+/* One span: columns [column, column + n) of C. */
+static void straight_span(const job *j, workspace *w, const block *b, depth_rows *d, int64_t column, int64_t n,
+                          int64_t depth, const uint8_t *next, float *const *c, bool add)
+{
+    const firn_gemm *g = j->g;
+    const int64_t n_strips = divide_up(b->n_rows, FIRN_STRIP), row_bytes = g->w.nb[1];
+    float *first = w->panels, *second = w->panels + FIRN_PANEL * depth + PANEL_PAD;
+
+    if (j->packed) {
+        const int units = (int)(n / FIRN_UNIT);
+        firn_ahead ahead =
+            look_at(next, (int64_t)firn_row_bytes(g->type, n), row_bytes, depth, n_strips * (n / FIRN_PANEL), depth);
+        j->packed->scales(d->packed, row_bytes, depth, column / FIRN_UNIT, units, w->table);
+        for (int unit = 0; unit < units; unit++) {
+            int at[2];
+            j->packed->columns(unit, at);
+            j->packed->straight(d->packed, row_bytes, depth, column / FIRN_UNIT, unit, w->table, first, second);
+            multiply(j, w, b, depth, first, c, column + at[0], FIRN_PANEL, add, &ahead);
+            multiply(j, w, b, depth, second, c, column + at[1], FIRN_PANEL, add, &ahead);
+        }
+        return;
+    }
+    const float *scratch_rows[FIRN_DEPTH];
+    const float *const *rows = d->rows;
+    int64_t base = column;
+    if (w->scratch) {
+        fill_scratch(j, w, d, column, n, depth);
+        for (int64_t p = 0; p < depth; p++)
+            scratch_rows[p] = w->scratch + p * FIRN_SPAN;
+        rows = scratch_rows;
+        base = 0;
+    }
+    for (int64_t at = 0; at < n; at += FIRN_UNIT) {
+        const int width = (int)firn_min_i64(FIRN_UNIT, n - at);
+        /* Rows of floats 8 KiB apart share few sets of the L2: look one unit ahead, not eight. */
+        firn_ahead ahead = {0};
+        if (d->packed && !w->scratch)
+            ahead = look_at(d->packed + (column + at + FIRN_UNIT) * 4, FIRN_UNIT * 4, row_bytes, depth, 2 * n_strips,
+                            depth);
+        j->set->panel_straight(rows, base + at, width, depth, first, second);
+        multiply(j, w, b, depth, first, c, column + at, width < FIRN_PANEL ? width : FIRN_PANEL, add, &ahead);
+        if (width > FIRN_PANEL)
+            multiply(j, w, b, depth, second, c, column + at + FIRN_PANEL, width - FIRN_PANEL, add, &ahead);
+    }
+}
+
+static void straight_item(const job *j, const block *b, int64_t begin, int64_t end, workspace *w)
+{
+    const firn_gemm *g = j->g;
+    const bool outer = g->kind == FIRN_GEMM_OUTER;
+    const uint8_t *expert = outer ? NULL : weights(j, b->group);
+    const int64_t *slots = outer ? j->order + j->start[b->group] : NULL;
+    const int64_t total = outer ? j->start[b->group + 1] - j->start[b->group] : g->m;
+    const int64_t n_depths = divide_up(total, FIRN_DEPTH);
+    const int64_t step = n_depths ? round_up(divide_up(total, n_depths), 8) : 1; /* equal blocks, a multiple of 8 */
+    const float *in[ROWS_MAX], *dy[FIRN_DEPTH];
+    float *c[ROWS_MAX];
+    depth_rows d = {0};
+
+    block_rows(j, b, in, c);
+    if (total == 0 && !g->accumulate)
+        for (int64_t i = 0; i < b->n_rows; i++)
+            memset(c[i] + begin, 0, (size_t)(end - begin) * sizeof(float));
+    for (int64_t from = 0; from < total; from += step) {
+        const int64_t depth = firn_min_i64(step, total - from);
+        if (outer) {
+            for (int64_t p = 0; p < depth; p++) {
+                d.rows[p] = row_of(j, &g->in1, g->x_slots, b->group, slots[from + p]);
+                dy[p] = row_of(j, &g->in2, g->n_used, b->group, slots[from + p]);
+            }
+            pack_columns(j, w, b, dy, depth);
+        } else {
+            d.packed = expert + from * g->w.nb[1];
+            for (int64_t p = 0; p < depth; p++)
+                d.rows[p] = (const float *)(d.packed + p * g->w.nb[1]);
+            pack_rows(j, w, b, in, from, depth);
+        }
+        for (int64_t column = begin; column < end; column += FIRN_SPAN) {
+            const int64_t n = firn_min_i64(FIRN_SPAN, end - column);
+            const uint8_t *next = d.packed;
+            if (j->packed) /* the next span, or the first of the next block of depth */
+                next += column + FIRN_SPAN < end ? (int64_t)firn_row_bytes(g->type, column + FIRN_SPAN)
+                                                 : (int64_t)firn_row_bytes(g->type, begin) + step * g->w.nb[1];
+            straight_span(j, w, b, &d, column, n, depth, next, c, from > 0 || g->accumulate);
+        }
+    }
+}
+
+static void few_item(const job *j, const block *b, int64_t begin, int64_t end, workspace *w)
+{
+    const firn_gemm *g = j->g;
+    const uint8_t *expert = weights(j, b->group);
+    const int64_t length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m;
+    const float *in[FIRN_FEW];
+    float *c[FIRN_FEW];
+
+    block_rows(j, b, in, c);
+    if (w->few_in)
+        for (int64_t i = 0; i < b->n_rows; i++) {
+            for (int64_t p = 0; p < length; p++)
+                w->few_in[i * length + p] = at_step(in[i], p, g->in1.nb[0]);
+            in[i] = w->few_in + i * length;
+        }
+    if (g->kind == FIRN_GEMM_FORWARD)
+        j->few->forward(expert, g->w.nb[1], g->k, begin, end, (int)b->n_rows, in, w->sums, c, g->accumulate);
+    else
+        j->few->back(expert, g->w.nb[1], g->k, g->m, begin, end, (int)b->n_rows, in, c, g->accumulate);
+}
+
+/* ---- schedule ---- */
+
+static int32_t id_of(const firn_gemm *g, int64_t slot)
+{
+    return *(const int32_t *)((const char *)g->ids + slot % g->n_used * g->ids_nb[0] + slot / g->n_used * g->ids_nb[1]);
+}
+
+static bool id_is_good(const firn_gemm *g, int32_t id)
+{
+    return id >= 0 && id < g->n_expert;
+}
+
+/* Counting sort, stable. Bad ids are reported, their rows cleared, and then they are no longer there. */
+static void sort_slots(job *j, firn_gemm_fault *fault)
+{
+    const firn_gemm *g = j->g;
+    bool found = false;
+
+    memset(j->start, 0, (size_t)(g->n_expert + 1) * sizeof *j->start);
+    for (int64_t slot = 0; slot < j->n_slots; slot++) {
+        const int32_t id = id_of(g, slot);
+        if (id_is_good(g, id)) {
+            j->start[id + 1]++;
+            continue;
+        }
+        if (!found && fault)
+            *fault = (firn_gemm_fault){true, slot, id};
+        found = true;
+        if (g->kind != FIRN_GEMM_OUTER && !g->accumulate)
+            memset((char *)g->out + row_offset(j, g->out_nb, g->n_used, 0, slot), 0,
+                   (size_t)j->columns * sizeof(float));
+    }
+    for (int64_t e = 0; e < g->n_expert; e++)
+        j->start[e + 1] += j->start[e];
+    const int64_t n_good = j->start[g->n_expert];
+    /* Filling from the back moves start[e + 1] down to where e begins; then start is shifted by one. */
+    for (int64_t slot = j->n_slots; slot-- > 0;) {
+        const int32_t id = id_of(g, slot);
+        if (id_is_good(g, id))
+            j->order[--j->start[id + 1]] = slot;
+    }
+    memmove(j->start, j->start + 1, (size_t)g->n_expert * sizeof *j->start);
+    j->start[g->n_expert] = n_good;
+}
+
+static int64_t group_rows(const job *j, int64_t group)
+{
+    const firn_gemm *g = j->g;
+
+    if (g->kind == FIRN_GEMM_OUTER)
+        return g->m;
+    return routed(g) ? j->start[group + 1] - j->start[group] : g->n;
+}
+
+static int64_t count_blocks(const job *j, int64_t rows_max)
+{
+    int64_t n = 0;
+
+    for (int64_t e = 0; e < j->n_groups; e++)
+        n += divide_up(group_rows(j, e), rows_max);
+    return n;
+}
+
+/* Chooses how rows and columns are cut: about ITEMS_PER_THREAD items, as wide as that allows, and at least ITEMS_LEAST
+ * by narrower, then lower ones. The number of threads shows here, but not in the results. */
+static void make_schedule(job *j, int n_threads)
+{
+    schedule *s = j->schedule;
+    const firn_gemm *g = j->g;
+    const int64_t least = ITEMS_LEAST * n_threads, wide = firn_max_i64(WIDE, j->grain);
+    int64_t rows_max = ROWS_MAX, n_blocks = count_blocks(j, rows_max), n_few = 0, cuts;
+
+    s->n_blocks = 0;
+    s->n_cuts = 1;
+    s->width = firn_max_i64(j->columns, 1);
+    if (n_blocks == 0 || j->columns == 0)
+        return;
+    for (int64_t e = 0; j->few && e < j->n_groups; e++)
+        n_few += group_rows(j, e) > 0 && group_rows(j, e) <= FIRN_FEW;
+    cuts = firn_min_i64(divide_up(ITEMS_PER_THREAD * n_threads, n_blocks), firn_max_i64(j->columns / wide, 1));
+    if (g->kind == FIRN_GEMM_BACK && 2 * n_few > n_blocks)
+        cuts = firn_min_i64(cuts, divide_up(j->columns, STREAM));
+    if (n_blocks * cuts < least)
+        cuts = firn_min_i64(divide_up(least, n_blocks), divide_up(j->columns, firn_max_i64(NARROW, j->grain)));
+    if (n_blocks * cuts < least && n_few == 0) {
+        int64_t tallest = 0;
+        for (int64_t e = 0; e < j->n_groups; e++)
+            tallest = firn_max_i64(tallest, group_rows(j, e));
+        rows_max = divide_up(firn_min_i64(tallest, ROWS_MAX), divide_up(2 * n_threads, n_blocks * cuts));
+        rows_max = firn_max_i64(round_up(rows_max, FIRN_STRIP), ROWS_MIN);
+        rows_max = firn_min_i64(rows_max, ROWS_MAX);
+    }
+    s->width = round_up(divide_up(j->columns, cuts), j->grain);
+    s->n_cuts = divide_up(j->columns, s->width);
+    for (int64_t e = 0; e < j->n_groups; e++) {
+        const int64_t n_rows = group_rows(j, e), n = divide_up(n_rows, rows_max);
+        const int64_t base = routed(g) && g->kind != FIRN_GEMM_OUTER ? j->start[e] : 0;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t from = n_rows * i / n, to = n_rows * (i + 1) / n;
+            j->blocks[s->n_blocks++] = (block){e, base + from, to - from, j->few && n_rows <= FIRN_FEW};
+        }
+    }
+}
+
+static void run_item(const job *j, int64_t item, workspace *w)
+{
+    const schedule *s = j->schedule;
+    const block *b = &j->blocks[item / s->n_cuts];
+    const int64_t begin = item % s->n_cuts * s->width, end = firn_min_i64(begin + s->width, j->columns);
+
+    if (b->few)
+        few_item(j, b, begin, end, w);
+    else if (j->g->kind == FIRN_GEMM_FORWARD)
+        forward_item(j, b, begin, end, w);
+    else
+        straight_item(j, b, begin, end, w);
+}
+
+void firn_gemm_run(const firn_gemm *g, void *work, firn_team team, firn_gemm_fault *fault)
+{
+    job j;
+    size_t used = 0;
+    int64_t begin, end;
+
+    lay_out(g, team.nth, work, &j);
+    if (team.ith == 0) {
+        if (routed(g))
+            sort_slots(&j, fault);
+        make_schedule(&j, team.nth);
+        atomic_store_explicit(&j.schedule->next, 0, memory_order_relaxed);
+    }
+    firn_team_barrier(team);
+    workspace w = carve_workspace(&j, j.workspaces + (size_t)team.ith * j.workspace_bytes, &used);
+    while (firn_team_take(&j.schedule->next, j.schedule->n_blocks * j.schedule->n_cuts, 1, &begin, &end))
+        run_item(&j, begin, &w);
+    firn_team_barrier(team);
+}

@@ -1,0 +1,135 @@
+/* A kernel set: what gemm.c (the frame) needs from one instruction set. One file or family of files and one row each in
+ * kernel_set.c; which runs is chosen at start by the processor's features, or by FIRN_CPU=<name>.
+ *
+ * Two packed operands meet in the micro-kernel:
+ *   panel  F32 [16, depth]         the vector operand, 64-byte aligned
+ *   strip  F32 [height, depth]     the broadcast operand, height <= 6
+ * A packed row is walked in units of 32 elements: what one load of code bytes yields, two runs of 16 columns. */
+#ifndef FIRN_CPU_KERNEL_SET_H
+#define FIRN_CPU_KERNEL_SET_H
+
+#include "firn/firn.h"
+
+enum {
+    FIRN_STRIP = 6,
+    FIRN_PANEL = 16,
+    FIRN_UNIT = 32,
+    FIRN_SPAN = 256,  /* columns whose scales are decoded together */
+    FIRN_DEPTH = 256, /* depth of a panel: [16, 256] is half of the L1 */
+    FIRN_FEW = 4,     /* at most so many rows stream packed bytes through registers, without panels */
+    FIRN_PACE = 32,
+};
+
+/* A cursor over the packed bytes that come next: `rows` pieces of `bytes` bytes, `stride` apart. The micro-kernel asks
+ * for `lines` cache lines every FIRN_PACE depth steps, into the L2. They must be spread out: a core has about two dozen
+ * miss buffers, and a longer volley of prefetches blocks the loads behind it for a whole memory latency. */
+typedef struct {
+    const uint8_t *at;
+    int64_t offset, bytes, stride, rows;
+    int lines;
+} firn_ahead;
+
+static inline void firn_look_ahead(firn_ahead *a)
+{
+    for (int i = 0; i < a->lines && a->rows > 0; i++) {
+        __builtin_prefetch(a->at + a->offset, 0, 2);
+        a->offset += 64;
+        if (a->offset >= a->bytes) {
+            a->offset = 0;
+            a->at += a->stride;
+            a->rows--;
+        }
+    }
+}
+
+/* Where a tile of C goes: rows c[0..height), columns [column, column + n_columns), n_columns <= 16. */
+typedef struct {
+    float *const *c;
+    int64_t column;
+    int n_columns;
+    bool add; /* C += tile */
+} firn_tile_out;
+
+/* Scales of up to 8 units of many rows, scale-major. */
+typedef struct {
+    float scale[16][FIRN_DEPTH], shift[8][FIRN_DEPTH];
+} firn_scale_table;
+
+/* Kernels of one packed format: w = scale * code + shift, decoded while packing. `unit` counts units of 32 elements
+ * from the row's beginning; first_unit is a multiple of 8 where the format's block has 256 elements. */
+typedef struct {
+    /* Scales of units [first_unit, first_unit + units), units <= 8, of n_rows <= FIRN_DEPTH rows. */
+    void (*scales)(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int units,
+                   firn_scale_table *table);
+    /* Depth along W's rows: first[p*16 + c], second[..]; the runs of unit first_unit + j. */
+    void (*straight)(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int j,
+                     const firn_scale_table *table, float *first, float *second);
+    /* Depth along W's columns, lanes along n_rows <= 16 rows; fills the table itself. */
+    void (*transposed)(const uint8_t *w, int64_t row_bytes, int n_rows, int64_t first_unit, int units,
+                       firn_scale_table *table, float *panel);
+    /* Columns where the two runs of a unit begin, counted from the first unit's. */
+    void (*columns)(int j, int column[2]);
+} firn_packed_kernels;
+
+/* n <= FIRN_FEW rows, x contiguous. forward: y[i][r] (+)= W[:,r]' x[i], r in [from, to), sums is scratch of
+ * n * (k/32 rounded up to 8). back: dx[i][c] (+)= sum over m rows of W[c,r] dy[i][r], c in [from, to); from is a
+ * multiple of 32, or of 256 where the format's block has 256 elements. */
+typedef struct {
+    void (*forward)(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,
+                    const float *const *x, float *sums, float *const *y, bool add);
+    void (*back)(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from, int64_t to, int n,
+                 const float *const *dy, float *const *dx, bool add);
+} firn_few_kernels;
+
+typedef struct firn_kernel_set {
+    const char *name;
+    bool (*usable)(void);
+
+    /* C (+)= sum over p, in order, one register per element: strip[p*height + i] * panel[p*16 + j]. */
+    void (*tile)(int height, int64_t depth, const float *strip, const float *panel, const firn_tile_out *out,
+                 firn_ahead *ahead);
+    /* The same with the broadcast operand where it lies: rows[i][at + p]. Bit-equal to tile. */
+    void (*tile_rows)(int height, int64_t depth, const float *const *rows, int64_t at, const float *panel,
+                      const firn_tile_out *out);
+
+    /* strip[p*height + i] = rows[i][at + p] */
+    void (*strip_from_rows)(const float *const *rows, int64_t at, int height, int64_t depth, float *strip);
+    /* strip[p*height + i] = columns[p][at + i]; columns[p] has `end` floats. Both may write up to 8 floats past the
+     * strip's end. */
+    void (*strip_from_columns)(const float *const *columns, int64_t at, int64_t end, int height, int64_t depth,
+                               float *strip);
+    /* first[p*16 + c] = rows[p][at + c], second[p*16 + c] = rows[p][at + 16 + c]; columns past n_columns <= 32 become
+     * zero; second is not written when n_columns <= 16. */
+    void (*panel_straight)(const float *const *rows, int64_t at, int n_columns, int64_t depth, float *first,
+                           float *second);
+    /* panel[p*16 + i] = rows[i][at + p]; rows past n_rows repeat the last. */
+    void (*panel_transposed)(const float *const *rows, int64_t at, int n_rows, int64_t depth, float *panel);
+    /* n elements, whole blocks. */
+    void (*decode)(firn_type type, const void *packed, int64_t n, float *out);
+
+    const firn_packed_kernels *packed[FIRN_TYPE_LIMIT]; /* NULL: through decode and F32 panels */
+    const firn_few_kernels *few[FIRN_TYPE_LIMIT];       /* NULL: through panels */
+} firn_kernel_set;
+
+/* The best this processor has, or what FIRN_CPU names if it is usable here. */
+const firn_kernel_set *firn_kernel_set_default(void);
+/* All that were compiled, best first, NULL-terminated. */
+extern const firn_kernel_set *const firn_kernel_sets[];
+/* NULL when there is none of that name, or this processor cannot run it. */
+const firn_kernel_set *firn_kernel_set_named(const char *name);
+
+extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector;
+#if defined(__x86_64__)
+extern const firn_kernel_set firn_kernel_set_avx2;
+#endif
+
+/* Plain C, for the sets that have nothing faster. */
+void firn_scalar_strip_from_rows(const float *const *rows, int64_t at, int height, int64_t depth, float *strip);
+void firn_scalar_strip_from_columns(const float *const *columns, int64_t at, int64_t end, int height, int64_t depth,
+                                    float *strip);
+void firn_scalar_panel_straight(const float *const *rows, int64_t at, int n_columns, int64_t depth, float *first,
+                                float *second);
+void firn_scalar_panel_transposed(const float *const *rows, int64_t at, int n_rows, int64_t depth, float *panel);
+void firn_scalar_decode(firn_type type, const void *packed, int64_t n, float *out);
+
+#endif

@@ -1,0 +1,178 @@
+/* AVX2: decoding packed formats while packing panels; see decode_avx2.h for the formats. */
+#if defined(__AVX2__)
+#include "cpu/decode_avx2.h"
+
+/* One row's scales arrive as a vector; the table wants them per scale. Eight rows make one 8x8 transposition. */
+INLINE void fill_scales(firn_type f, const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first, int units,
+                        firn_scale_table *table)
+{
+    for (int64_t r = 0; r < n_rows; r += 8) {
+        __m256 low[8], high[8], shift[8];
+        for (int64_t i = 0; i < 8; i++) {
+            const int64_t row = r + i < n_rows ? r + i : n_rows - 1;
+            __m256 scale[2];
+            scales_of(f, w + row * row_bytes, first, units, scale, &shift[i]);
+            low[i] = scale[0];
+            if (f == FIRN_Q6_K)
+                high[i] = scale[1];
+        }
+        transpose8(low);
+        for (int i = 0; i < 8; i++)
+            _mm256_store_ps(&table->scale[i][r], low[i]);
+        if (f == FIRN_Q6_K) {
+            transpose8(high);
+            for (int i = 0; i < 8; i++)
+                _mm256_store_ps(&table->scale[8 + i][r], high[i]);
+        }
+        if (has_shift(f)) {
+            transpose8(shift);
+            for (int i = 0; i < 8; i++)
+                _mm256_store_ps(&table->shift[i][r], shift[i]);
+        }
+    }
+}
+
+INLINE void pack_straight(firn_type f, const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int j,
+                          const firn_scale_table *table, float *first, float *second)
+{
+    const unit_place u = place_of(f, first_unit, j);
+    const float *scale0 = table->scale[u.scale[0]], *scale1 = table->scale[u.scale[1]];
+    const float *shift0 = table->shift[u.scale[0] & 7], *shift1 = table->shift[u.scale[1] & 7];
+
+    for (int64_t p = 0; p < n_rows; p++, w += row_bytes) {
+        __m256 v[4];
+        float_codes(f, w, &u, v);
+        const __m256 s0 = _mm256_broadcast_ss(scale0 + p), s1 = one_scale(f) ? s0 : _mm256_broadcast_ss(scale1 + p);
+        if (has_shift(f)) {
+            const __m256 h0 = _mm256_broadcast_ss(shift0 + p);
+            const __m256 h1 = one_scale(f) ? h0 : _mm256_broadcast_ss(shift1 + p);
+            v[0] = _mm256_fmadd_ps(v[0], s0, h0);
+            v[1] = _mm256_fmadd_ps(v[1], s0, h0);
+            v[2] = _mm256_fmadd_ps(v[2], s1, h1);
+            v[3] = _mm256_fmadd_ps(v[3], s1, h1);
+        } else {
+            v[0] = _mm256_mul_ps(v[0], s0);
+            v[1] = _mm256_mul_ps(v[1], s0);
+            v[2] = _mm256_mul_ps(v[2], s1);
+            v[3] = _mm256_mul_ps(v[3], s1);
+        }
+        _mm256_store_ps(first + FIRN_PANEL * p, v[0]);
+        _mm256_store_ps(first + FIRN_PANEL * p + 8, v[1]);
+        _mm256_store_ps(second + FIRN_PANEL * p, v[2]);
+        _mm256_store_ps(second + FIRN_PANEL * p + 8, v[3]);
+    }
+}
+
+/* 16 rows x 16 bytes, transposed as bytes, before they grow to floats: a quarter of the shuffles. Rows r and r+8 share
+ * a register. Afterwards bytes[32*i ..] holds columns 2i and 2i+1: rows 0..7 of both, then rows 8..15. */
+INLINE void transpose_bytes(const __m256i r[8], uint8_t *bytes)
+{
+    __m256i t[8], u[8];
+
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_unpacklo_epi8(r[2 * i], r[2 * i + 1]);
+        t[4 + i] = _mm256_unpackhi_epi8(r[2 * i], r[2 * i + 1]);
+    }
+    for (int h = 0; h < 8; h += 4)
+        for (int i = 0; i < 2; i++) {
+            u[h + i] = _mm256_unpacklo_epi16(t[h + 2 * i], t[h + 2 * i + 1]);
+            u[h + 2 + i] = _mm256_unpackhi_epi16(t[h + 2 * i], t[h + 2 * i + 1]);
+        }
+    for (int i = 0; i < 4; i++) {
+        _mm256_store_si256((__m256i *)bytes + 2 * i, _mm256_unpacklo_epi32(u[2 * i], u[2 * i + 1]));
+        _mm256_store_si256((__m256i *)bytes + 2 * i + 1, _mm256_unpackhi_epi32(u[2 * i], u[2 * i + 1]));
+    }
+}
+
+INLINE __m256i two_rows(const uint8_t *low, const uint8_t *high)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(low)), load128(high), 1);
+}
+
+INLINE __m256 finish(firn_type f, __m256 code, __m256 scale, __m256 shift)
+{
+    return has_shift(f) ? _mm256_fmadd_ps(code, scale, shift) : _mm256_mul_ps(code, scale);
+}
+
+INLINE void pack_transposed(firn_type f, const uint8_t *w, int64_t row_bytes, int n_rows, int64_t first_unit, int units,
+                            firn_scale_table *table, float *panel)
+{
+    const uint8_t *row[16];
+
+    for (int i = 0; i < 16; i++)
+        row[i] = w + (i < n_rows ? i : n_rows - 1) * row_bytes;
+    fill_scales(f, w, row_bytes, n_rows, first_unit, units, table);
+    for (int i = n_rows; i < 16; i++) /* rows that are not there: any finite value will do */
+        for (int s = 0; s < 16; s++)
+            table->scale[s][i] = table->shift[s & 7][i] = 0;
+
+    for (int j = 0; j < units; j++) {
+        const unit_place u = place_of(f, first_unit, j);
+        float *run[2] = {panel + FIRN_PANEL * u.column[0], panel + FIRN_PANEL * u.column[1]};
+        _Alignas(32) uint8_t bytes[2][256];
+        __m256i first[8], second[8];
+        for (int i = 0; i < 8; i++) {
+            if (is_nibble(f)) {
+                first[i] = two_rows(row[i] + u.bytes, row[i + 8] + u.bytes);
+                continue;
+            }
+            const __m256i a = codes_of(f, row[i], &u), b = codes_of(f, row[i + 8], &u);
+            first[i] = _mm256_permute2x128_si256(a, b, 0x20);
+            second[i] = _mm256_permute2x128_si256(a, b, 0x31);
+        }
+        transpose_bytes(first, bytes[0]);
+        if (!is_nibble(f))
+            transpose_bytes(second, bytes[1]);
+        __m256 scale[2][2], shift[2][2];
+        for (int h = 0; h < 2; h++)
+            for (int i = 0; i < 2; i++) {
+                scale[h][i] = _mm256_load_ps(&table->scale[u.scale[h]][8 * i]);
+                shift[h][i] = has_shift(f) ? _mm256_load_ps(&table->shift[u.scale[h] & 7][8 * i]) : _mm256_setzero_ps();
+            }
+        for (int c = 0; c < 16; c++)
+            for (int i = 0; i < 2; i++) { /* rows 0..7, rows 8..15 */
+                const int at = 32 * (c / 2) + 8 * (c % 2) + 16 * i;
+                const __m128i b0 = _mm_loadl_epi64((const __m128i *)(bytes[0] + at));
+                __m256 code[2];
+                if (is_nibble(f)) {
+                    const __m256i b = _mm256_cvtepu8_epi32(b0);
+                    code[0] = _mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15)));
+                    code[1] = _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4));
+                } else {
+                    code[0] = bytes_to_float(b0);
+                    code[1] = bytes_to_float(_mm_loadl_epi64((const __m128i *)(bytes[1] + at)));
+                }
+                for (int h = 0; h < 2; h++)
+                    _mm256_store_ps(run[h] + FIRN_PANEL * c + 8 * i, finish(f, code[h], scale[h][i], shift[h][i]));
+            }
+    }
+}
+
+#define PACKED(CODE, name)                                                                                             \
+    static void scales_##name(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first, int units,           \
+                              firn_scale_table *table)                                                                 \
+    {                                                                                                                  \
+        fill_scales(FIRN_##CODE, w, row_bytes, n_rows, first, units, table);                                           \
+    }                                                                                                                  \
+    static void straight_##name(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int j,        \
+                                const firn_scale_table *table, float *first, float *second)                            \
+    {                                                                                                                  \
+        pack_straight(FIRN_##CODE, w, row_bytes, n_rows, first_unit, j, table, first, second);                         \
+    }                                                                                                                  \
+    static void transposed_##name(const uint8_t *w, int64_t row_bytes, int n_rows, int64_t first_unit, int units,      \
+                                  firn_scale_table *table, float *panel)                                               \
+    {                                                                                                                  \
+        pack_transposed(FIRN_##CODE, w, row_bytes, n_rows, first_unit, units, table, panel);                           \
+    }                                                                                                                  \
+    static void columns_##name(int j, int column[2])                                                                   \
+    {                                                                                                                  \
+        const unit_place u = place_of(FIRN_##CODE, 0, j);                                                              \
+        column[0] = u.column[0];                                                                                       \
+        column[1] = u.column[1];                                                                                       \
+    }                                                                                                                  \
+    const firn_packed_kernels firn_packed_avx2_##name = {scales_##name, straight_##name, transposed_##name,            \
+                                                         columns_##name};
+EACH_PACKED
+#undef PACKED
+
+#endif

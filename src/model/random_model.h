@@ -1,0 +1,42 @@
+/* Models of random weights in the shape of real ones, for tests and benchmarks: every key, tensor and token that
+ * llama.cpp and firn ask for. */
+#ifndef FIRN_MODEL_RANDOM_MODEL_H
+#define FIRN_MODEL_RANDOM_MODEL_H
+
+#include "core/context.h"
+#include "firn/gguf.h"
+
+typedef struct {
+    const char *name; /* "qwen3-30b-a3b" */
+    const char *arch; /* "qwen3moe" */
+    const char *pre;  /* tokenizer.ggml.pre */
+    int64_t n_vocab, n_embd, n_layer;
+    int64_t n_head, n_head_kv, n_head_dim;
+    int64_t n_ff, n_expert, n_expert_used, n_ff_expert; /* n_ff_expert: width of an expert; 0 experts: n_ff is dense */
+    int64_t n_ctx;
+    float rope_base, eps;
+    bool tied; /* no output.weight */
+} firn_random_shape;
+
+/* The i-th shape, NULL past the last. */
+const firn_random_shape *firn_random_shape_at(int i);
+/* NULL when there is none of that name. */
+const firn_random_shape *firn_random_shape_find(const char *name);
+
+typedef struct {
+    int64_t n_weights;
+    uint64_t bytes; /* of tensors */
+    int n_tensors, n_fallbacks;
+    firn_type fallback; /* the type of the last fallback */
+} firn_random_report;
+
+/* Writes `path` whole or not at all. Matrices get `type` by the rules of format/fallback.h, norms and routers F32.
+ * n_layer 0: as the shape has it. `report` may be NULL. */
+firn_status firn_random_model_write(firn_context *ctx, const firn_random_shape *shape, int64_t n_layer, firn_type type,
+                                    uint64_t seed, const char *path, firn_random_report *report);
+
+/* tokenizer.*: n_vocab tokens, at least FIRN_RANDOM_VOCAB_MIN. See random_vocab.c. */
+enum { FIRN_RANDOM_VOCAB_MIN = 256 + 3 };
+firn_status firn_random_vocab_put(firn_context *ctx, firn_gguf_writer *w, int64_t n_vocab, const char *pre);
+
+#endif
