@@ -1,0 +1,345 @@
+/* firn info: what a GGUF file holds, at a glance. Everything is read from the file's own keys and tensor table, so that
+ * files which firn cannot run (other architectures, adapters, vocabularies) are shown too. */
+#include "cmd.h"
+#include "firn/graph.h"
+#include "model/model.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+/* The classes of firn/model.h, then what is never trained. */
+enum { EMBEDDING = FIRN_CLASS_COUNT, NORMS, OTHER, N_CLASSES };
+
+typedef struct {
+    int n[FIRN_TYPE_LIMIT], n_tensors;
+    int64_t n_weights;
+    uint64_t bytes;
+} tally;
+
+typedef struct {
+    const char *path;
+    const firn_gguf *g;
+    firn_string arch, name;
+    int n_parts;
+    int64_t n_block, n_embd, n_ff, n_head, n_head_kv, n_head_dim, n_expert, n_expert_used, n_ff_expert, n_vocab, n_ctx;
+    firn_string vocab, pre;
+    tally by_class[N_CLASSES];
+    int64_t n_weights, n_active; /* active: used by one token */
+    const char *why_not;         /* NULL: firn runs it */
+    bool adapter;
+} summary;
+
+static const char *class_name(int c)
+{
+    return c == EMBEDDING ? "embedding" : c == NORMS ? "norms" : c == OTHER ? "other" : firn_class_name((firn_class)c);
+}
+
+/* An adapter's two tensors belong to the class of the one that they adapt. */
+static int class_of(const char *tensor)
+{
+    char name[256];
+    int block, at = 0;
+
+    snprintf(name, sizeof name, "%s", tensor);
+    char *rest = strrchr(name, '.');
+    if (rest && strncmp(rest, ".lora_", 6) == 0)
+        *rest = 0;
+    rest = strrchr(name, '.');
+    if (rest && strcmp(rest, ".weight") == 0 && sscanf(name, "blk.%9d.%n", &block, &at) == 1 && at) {
+        *rest = 0;
+        for (int i = 0; i < FIRN_T_COUNT; i++)
+            if (strcmp(name + at, firn_tensor_rows[i].base) == 0 && firn_tensor_rows[i].class_ != FIRN_CLASS_NONE)
+                return (int)firn_tensor_rows[i].class_;
+        *rest = '.';
+    }
+    if (strcmp(name, "output.weight") == 0)
+        return FIRN_CLASS_OUTPUT;
+    if (strcmp(name, "token_embd.weight") == 0)
+        return EMBEDDING;
+    return strstr(name, "_norm.weight") ? NORMS : OTHER;
+}
+
+/* ---- reading ---- */
+
+/* A u32, or the first of an array of them; 0 when there is none. */
+static int64_t number(const summary *s, const char *rest)
+{
+    char key[160];
+    uint32_t value = 0;
+
+    snprintf(key, sizeof key, "%.*s.%s", (int)(s->arch.size < 64 ? s->arch.size : 64), s->arch.data, rest);
+    const firn_kv *kv = firn_gguf_kv(s->g, key);
+    if (kv && (kv->element == FIRN_KV_U32 || kv->element == FIRN_KV_I32) && kv->n)
+        memcpy(&value, kv->data, sizeof value);
+    return value;
+}
+
+static firn_string text(const firn_gguf *g, const char *key)
+{
+    const firn_kv *kv = firn_gguf_kv(g, key);
+
+    return kv && kv->type == FIRN_KV_STRING ? kv->strings[0] : (firn_string){"", 0};
+}
+
+static void count_tensors(summary *s)
+{
+    for (size_t i = 0; i < firn_gguf_n_tensors(s->g); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(s->g, i);
+        tally *c = &s->by_class[class_of(t->name)];
+        const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+        c->n[t->type]++;
+        c->n_tensors++;
+        c->n_weights += n;
+        c->bytes += t->size;
+        s->n_weights += n;
+        if (t->file >= s->n_parts)
+            s->n_parts = t->file + 1;
+    }
+    s->n_active = s->n_weights;
+    if (s->n_expert > 0 && s->n_expert_used < s->n_expert)
+        s->n_active -= s->by_class[FIRN_CLASS_EXPERTS].n_weights / s->n_expert * (s->n_expert - s->n_expert_used);
+}
+
+static void read_summary(summary *s)
+{
+    const firn_kv *tokens = firn_gguf_kv(s->g, "tokenizer.ggml.tokens");
+
+    s->arch = text(s->g, "general.architecture");
+    s->name = text(s->g, "general.name");
+    const firn_string type = text(s->g, "general.type");
+    s->adapter = type.size == 7 && memcmp(type.data, "adapter", 7) == 0;
+    s->vocab = text(s->g, "tokenizer.ggml.model");
+    s->pre = text(s->g, "tokenizer.ggml.pre");
+    s->n_vocab = tokens ? (int64_t)tokens->n : 0;
+    s->n_block = number(s, "block_count");
+    s->n_embd = number(s, "embedding_length");
+    s->n_ctx = number(s, "context_length");
+    s->n_ff = number(s, "feed_forward_length");
+    s->n_head = number(s, "attention.head_count");
+    s->n_head_kv = number(s, "attention.head_count_kv");
+    s->n_head_dim = number(s, "attention.key_length");
+    s->n_expert = number(s, "expert_count");
+    s->n_expert_used = number(s, "expert_used_count");
+    s->n_ff_expert = number(s, "expert_feed_forward_length");
+    if (s->n_head_kv == 0)
+        s->n_head_kv = s->n_head;
+    if (s->n_head_dim == 0 && s->n_head)
+        s->n_head_dim = s->n_embd / s->n_head;
+    if (s->n_expert && s->n_ff_expert == 0)
+        s->n_ff_expert = s->n_ff;
+    count_tensors(s);
+}
+
+/* ---- showing ---- */
+
+/* "17.3 GB", "30.5 B": four digits and a unit of a thousand. */
+static const char *round_number(char out[32], double x, const char *const units[5])
+{
+    int i = 0;
+
+    while (x >= 999.5 && i < 4) {
+        x /= 1000;
+        i++;
+    }
+    snprintf(out, 32, i == 0 ? "%.0f%s" : x < 99.95 ? "%.1f%s" : "%.0f%s", x, units[i]);
+    return out;
+}
+
+static const char *bytes_text(char out[32], uint64_t n)
+{
+    return round_number(out, (double)n, (const char *const[]){" bytes", " kB", " MB", " GB", " TB"});
+}
+
+static const char *count_text(char out[32], int64_t n)
+{
+    return round_number(out, (double)n, (const char *const[]){"", " k", " M", " B", " T"});
+}
+
+/* Bytes from the file: printable ones only, so that no file plays with the terminal. */
+static void print_string(firn_string s)
+{
+    for (size_t i = 0; i < s.size && i < 200; i++)
+        putchar((unsigned char)s.data[i] < 0x20 || s.data[i] == 0x7F ? '?' : s.data[i]);
+}
+
+static void print_table(const summary *s)
+{
+    char weights[32], bytes[32];
+
+    if (s->n_weights == 0)
+        return;
+    printf("\n  %-12s %8s %10s %10s  %s\n", "class", "tensors", "weights", "size", "formats");
+    for (int c = 0; c < N_CLASSES; c++) {
+        const tally *t = &s->by_class[c];
+        if (t->n_tensors == 0)
+            continue;
+        printf("  %-12s %8d %10s %10s  ", class_name(c), t->n_tensors, count_text(weights, t->n_weights),
+               bytes_text(bytes, t->bytes));
+        const char *comma = "";
+        for (int type = 0; type < FIRN_TYPE_LIMIT; type++) {
+            if (t->n[type] == 0)
+                continue;
+            printf("%s%s", comma, firn_type_name((firn_type)type));
+            if (t->n[type] != t->n_tensors)
+                printf(" (%d)", t->n[type]);
+            comma = ", ";
+        }
+        putchar('\n');
+    }
+    putchar('\n');
+}
+
+static void print_summary(const summary *s)
+{
+    char a[32], b[32];
+
+    print_string(s->name.size ? s->name : (firn_string){s->path, strlen(s->path)});
+    printf("\n  %-14s %s, %s, GGUF version %u", "file", s->path, bytes_text(a, firn_gguf_file_bytes(s->g)),
+           (unsigned)firn_gguf_version(s->g));
+    if (s->n_parts > 1)
+        printf(", %d parts", s->n_parts);
+    printf("\n  %-14s ", "architecture");
+    print_string(s->arch);
+    if (s->n_block)
+        printf(", %" PRId64 " blocks of width %" PRId64, s->n_block, s->n_embd);
+    putchar('\n');
+    if (s->n_head)
+        printf("  %-14s %" PRId64 " query heads, %" PRId64 " key-value heads of %" PRId64 "\n", "attention", s->n_head,
+               s->n_head_kv, s->n_head_dim);
+    if (s->n_expert)
+        printf("  %-14s %" PRId64 " in a block, %" PRId64 " used by a token, width %" PRId64 "\n", "experts",
+               s->n_expert, s->n_expert_used, s->n_ff_expert);
+    else if (s->n_ff)
+        printf("  %-14s dense, width %" PRId64 "\n", "feed-forward", s->n_ff);
+    if (s->n_vocab) {
+        printf("  %-14s %" PRId64 " tokens (", "vocabulary", s->n_vocab);
+        print_string(s->vocab);
+        printf("%s", s->pre.size ? ", " : "");
+        print_string(s->pre);
+        printf(")\n");
+    }
+    if (s->n_ctx)
+        printf("  %-14s %" PRId64 " tokens\n", "context", s->n_ctx);
+    if (s->n_weights) {
+        printf("  %-14s %s", "weights", count_text(a, s->n_weights));
+        if (s->n_active != s->n_weights)
+            printf(", %s of them used by a token", count_text(b, s->n_active));
+        putchar('\n');
+    }
+    print_table(s);
+    if (s->adapter)
+        printf("  a LoRA adapter for such a model: give it to firn with --adapter\n");
+    else if (s->why_not)
+        printf("  firn cannot run it: %s\n", s->why_not);
+    else
+        printf("  firn runs it and can train it\n");
+}
+
+static json_t *json_text(firn_string s)
+{
+    json_t *j = json_stringn(s.data, s.size);
+
+    return j ? j : json_string(""); /* bytes that are no UTF-8 */
+}
+
+static int print_json(const summary *s)
+{
+    json_t *classes = json_object();
+    json_t *root = json_pack(
+        "{so so ss sI si si sI sI sI sI sI sI sI sI sI sI sI sI sI sb}", "architecture", json_text(s->arch), "name",
+        json_text(s->name), "file", s->path, "bytes", (json_int_t)firn_gguf_file_bytes(s->g), "version",
+        (int)firn_gguf_version(s->g), "parts", s->n_parts, "blocks", (json_int_t)s->n_block, "width",
+        (json_int_t)s->n_embd, "heads", (json_int_t)s->n_head, "key_value_heads", (json_int_t)s->n_head_kv, "head_size",
+        (json_int_t)s->n_head_dim, "feed_forward", (json_int_t)s->n_ff, "experts", (json_int_t)s->n_expert,
+        "experts_used", (json_int_t)s->n_expert_used, "expert_width", (json_int_t)s->n_ff_expert, "vocabulary",
+        (json_int_t)s->n_vocab, "context", (json_int_t)s->n_ctx, "weights", (json_int_t)s->n_weights, "active_weights",
+        (json_int_t)s->n_active, "supported", s->why_not == NULL);
+
+    for (int c = 0; root && classes && c < N_CLASSES; c++) {
+        const tally *t = &s->by_class[c];
+        json_t *formats = json_object();
+        for (int type = 0; type < FIRN_TYPE_LIMIT; type++)
+            if (t->n[type])
+                json_object_set_new(formats, firn_type_name((firn_type)type), json_integer(t->n[type]));
+        if (t->n_tensors == 0)
+            json_decref(formats);
+        else
+            json_object_set_new(classes, class_name(c),
+                                json_pack("{si sI sI so}", "tensors", t->n_tensors, "weights", (json_int_t)t->n_weights,
+                                          "bytes", (json_int_t)t->bytes, "formats", formats));
+    }
+    if (!root || !classes) {
+        json_decref(root);
+        json_decref(classes);
+        return cmd_fail("out of memory, or the file's name is no UTF-8");
+    }
+    json_object_set_new(root, "classes", classes);
+    if (s->why_not)
+        json_object_set_new(root, "reason", json_string(s->why_not));
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(root);
+    return 0;
+}
+
+static int list_devices(firn_context *ctx)
+{
+    firn_device *device;
+
+    if (firn_device_open(ctx, "CPU", &device) != FIRN_OK)
+        return cmd_fail_ctx(ctx);
+    printf("%-6s %s\n", firn_device_name(device), firn_device_about(device));
+    firn_device_close(device);
+    return 0;
+}
+
+static int show(firn_context *ctx, const char *path, bool json)
+{
+    summary s = {.path = path, .n_parts = 1};
+    firn_model *model = NULL;
+    firn_gguf *g;
+
+    if (firn_gguf_open(ctx, path, &g) != FIRN_OK)
+        return cmd_fail_ctx(ctx);
+    s.g = g;
+    read_summary(&s);
+    if (firn_model_open(ctx, path, &model) != FIRN_OK)
+        s.why_not = firn_error(ctx);
+    firn_model_close(model);
+    int status = 0;
+    if (json)
+        status = print_json(&s);
+    else
+        print_summary(&s);
+    firn_gguf_close(g);
+    return status;
+}
+
+int cmd_info(int argc, char **argv)
+{
+    bool json = false, devices = false;
+    const cmd_option options[] = {
+        {"--json", 'b', &json, NULL, "for programs", 0, 0},
+        {"--devices", 'b', &devices, NULL, "list the devices that can compute", 0, 0},
+        {NULL},
+    };
+    const cmd_spec spec = {"firn info MODEL [--json] | firn info --devices",
+                           "Shows what a GGUF file holds: architecture, sizes, experts, tensors by class and format.",
+                           options, 0, 1};
+    int n, status;
+
+    if (!cmd_parse(&spec, argc, argv, &n, &status))
+        return status;
+    if (n == 0 && !devices)
+        return cmd_usage(argv[0], "an argument is missing: %s", spec.usage);
+    firn_context *ctx = cmd_context(devices ? 0 : 1);
+    if (!ctx)
+        return 1;
+    if (devices)
+        status = list_devices(ctx);
+    if (status == 0 && n)
+        status = show(ctx, argv[1], json);
+    firn_context_destroy(ctx);
+    return status;
+}

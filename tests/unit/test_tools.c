@@ -1,0 +1,308 @@
+/* firn info, init, upcycle: run as a user runs them. */
+#include "unit/unit.h"
+
+#include "core/context.h"
+#include "firn/gguf.h"
+#include "firn/model.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64];
+static char out[1 << 16], err[1 << 14];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/firn-tools-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static void slurp(const char *name, char *to, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    to[fread(to, 1, size - 1, f)] = 0;
+    fclose(f);
+}
+
+/* The exit status of "firn ARGS", run in the folder; what it says is in out and err. */
+static int firn(const char *args)
+{
+    char command[2048];
+    snprintf(command, sizeof command, "cd %s && %s/firn %s >out 2>err", folder, FIRN_BIN_DIR, args);
+    const int status = system(command);
+    slurp("out", out, sizeof out);
+    slurp("err", err, sizeof err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static bool is_there(const char *name)
+{
+    return access(path_of(name), F_OK) == 0;
+}
+
+static void commands_refuse_in_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args;
+        int status;
+        const char *sentence;
+    } cases[] = {
+        {"info", 2,
+         "firn: an argument is missing: firn info MODEL [--json] | firn info --devices (firn info --help)\n"},
+        {"info none.gguf", 1, "firn: cannot open none.gguf: No such file or directory\n"},
+        {"init --like tiny", 2,
+         "firn: an argument is missing: firn init --like NAME [--type TYPE] [--layers N] [--seed S] OUT.gguf (firn "
+         "init "
+         "--help)\n"},
+        {"init x.gguf", 2, "firn: --like is missing (firn init --help)\n"},
+        {"init --like tiny --type q9_9 x.gguf", 2, "firn: there is no type 'q9_9' (firn init --help)\n"},
+        {"init --like tiny --type i32 x.gguf", 1, "firn: blocks of type i32 cannot be drawn\n"},
+        {"init --like huge x.gguf", 2,
+         "firn: there is no shape 'huge'; there are qwen3-30b-a3b, olmoe-7b, mixtral-8x7b, tiny, tiny-qwen3moe, "
+         "tiny-olmoe, tiny-llama (firn init --help)\n"},
+        {"init --like tiny none/x.gguf", 1, "firn: cannot write none/x.gguf: No such file or directory\n"},
+        {"upcycle none.gguf x.gguf --experts 4 --used 2", 1,
+         "firn: cannot open none.gguf: No such file or directory\n"},
+        {"upcycle none.gguf x.gguf --experts 4", 2, "firn: --used is missing (firn upcycle --help)\n"},
+        {"upcycle none.gguf x.gguf --experts 4 --used 5", 2,
+         "firn: --used takes at most the number of experts, 4, not 5 (firn upcycle --help)\n"},
+        {"upcycle none.gguf x.gguf --experts 1 --used 1", 2,
+         "firn: --experts takes a number from 2 to 1024, not 1 (firn upcycle --help)\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(firn(cases[i].args), cases[i].status);
+        assert_string_equal(err, cases[i].sentence);
+        assert_string_equal(out, "");
+        assert_false(is_there("x.gguf"));
+    }
+}
+
+static void random_models_open(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tiny", "tiny-qwen3moe", "tiny-olmoe", "tiny-llama"};
+    static const char *const types[] = {"f32", "q4_K", "IQ4_NL", "mxfp4"};
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t k = 0; k < 4; k++) {
+            char args[256];
+            firn_model *m;
+            snprintf(args, sizeof args, "init --like %s --type %s --seed 3 --layers 3 x.gguf", names[i], types[k]);
+            assert_int_equal(firn(args), 0);
+            if (firn_model_open(ctx, path_of("x.gguf"), &m) != FIRN_OK)
+                fail_msg("%s %s: %s", names[i], types[k], firn_error(ctx));
+            assert_int_equal(firn_model_get_info(m)->n_layer, 3);
+            assert_int_equal(firn_model_get_info(m)->n_vocab, 512);
+            firn_model_close(m);
+        }
+    }
+    /* The same seed gives the same file, another one another. */
+    assert_int_equal(firn("init --like tiny --seed 3 a.gguf"), 0);
+    assert_int_equal(firn("init --like tiny --seed 3 b.gguf"), 0);
+    assert_int_equal(firn("init --like tiny --seed 4 c.gguf"), 0);
+    firn_gguf *a, *b, *c;
+    assert_int_equal(firn_gguf_open(ctx, path_of("a.gguf"), &a), FIRN_OK);
+    assert_int_equal(firn_gguf_open(ctx, path_of("b.gguf"), &b), FIRN_OK);
+    assert_int_equal(firn_gguf_open(ctx, path_of("c.gguf"), &c), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_tensors(a); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(a, i);
+        assert_memory_equal(t->data, firn_gguf_find(b, t->name)->data, t->size);
+        assert_memory_not_equal(t->data, firn_gguf_find(c, t->name)->data, t->size);
+    }
+    /* Tokens are distinct, and every merge gives one of them. */
+    const firn_kv *tokens = firn_gguf_kv(a, "tokenizer.ggml.tokens"),
+                  *merges = firn_gguf_kv(a, "tokenizer.ggml.merges");
+    assert_int_equal(tokens->n, 512);
+    assert_true(merges->n > 200);
+    for (uint64_t i = 0; i < tokens->n; i++)
+        for (uint64_t k = 0; k < i; k++)
+            assert_false(tokens->strings[i].size == tokens->strings[k].size &&
+                         memcmp(tokens->strings[i].data, tokens->strings[k].data, tokens->strings[k].size) == 0);
+    for (uint64_t i = 0; i < merges->n; i++) {
+        const firn_string m = merges->strings[i], t = tokens->strings[256 + i];
+        const size_t left = (size_t)((const char *)memchr(m.data, ' ', m.size) - m.data);
+        assert_int_equal(m.size - 1, t.size);
+        assert_memory_equal(m.data, t.data, left);
+        assert_memory_equal(m.data + left + 1, t.data + left, t.size - left);
+    }
+    firn_gguf_close(a);
+    firn_gguf_close(b);
+    firn_gguf_close(c);
+    firn_context_destroy(ctx);
+}
+
+static void fallbacks_are_told(void **state)
+{
+    (void)state;
+    assert_int_equal(firn("init --like tiny-qwen3moe x.gguf"), 0);
+    assert_string_equal(out, "x.gguf: 27 tensors, 2233856 weights, 1341440 bytes\n"
+                             "2 tensors are q5_0: blocks of q4_K do not divide their rows\n");
+    assert_string_equal(err, "");
+}
+
+/* The logits of a few tokens, by the library. */
+static float *logits_of(firn_context *ctx, const char *name, int64_t *n)
+{
+    static const int32_t tokens[8] = {1, 300, 77, 20, 9, 400, 256, 31}, position[8] = {0, 1, 2, 3, 4, 5, 6, 7},
+                         first[8] = {0};
+    const firn_batch batch = {.n_tokens = 8, .tokens = tokens, .position = position, .first = first};
+    firn_model *m;
+    firn_device *d;
+    firn_session *s;
+    if (firn_model_open(ctx, path_of(name), &m) != FIRN_OK)
+        fail_msg("%s", firn_error(ctx));
+    assert_int_equal(firn_device_open(ctx, "CPU", &d), FIRN_OK);
+    *n = 8 * firn_model_get_info(m)->n_vocab;
+    float *x = malloc((size_t)*n * sizeof *x);
+    if (firn_session_create(ctx, d, m, NULL, &(firn_session_params){.n_tokens = 8}, &s) != FIRN_OK ||
+        firn_session_logits(s, &batch, x) != FIRN_OK)
+        fail_msg("%s", firn_error(ctx));
+    firn_session_destroy(s);
+    firn_device_close(d);
+    firn_model_close(m);
+    return x;
+}
+
+static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
+{
+    (void)state;
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+    static const char *const types[] = {"f32", "q4_1"};
+    for (int k = 0; k < 2; k++) {
+        char args[256];
+        int64_t n, m;
+        snprintf(args, sizeof args, "init --like tiny-llama --type %s dense.gguf", types[k]);
+        assert_int_equal(firn(args), 0);
+        assert_int_equal(firn("upcycle dense.gguf moe.gguf --experts 5 --used 3 --seed 7"), 0);
+        assert_string_equal(out, "");
+        float *dense = logits_of(ctx, "dense.gguf", &n), *moe = logits_of(ctx, "moe.gguf", &m);
+        assert_int_equal(n, m);
+        double error = 0, size = 0;
+        for (int64_t i = 0; i < n; i++) {
+            error += pow((double)moe[i] - (double)dense[i], 2);
+            size += pow((double)dense[i], 2);
+        }
+        assert_true(size > 0);
+        assert_true(error < 1e-10 * size);
+        free(dense);
+        free(moe);
+    }
+    firn_gguf *dense, *moe;
+    uint32_t count = 0;
+    assert_int_equal(firn_gguf_open(ctx, path_of("dense.gguf"), &dense), FIRN_OK);
+    assert_int_equal(firn_gguf_open(ctx, path_of("moe.gguf"), &moe), FIRN_OK);
+    assert_int_equal(firn_gguf_get_u32(ctx, moe, "llama.expert_count", true, &count), FIRN_OK);
+    assert_int_equal(count, 5);
+    assert_int_equal(firn_gguf_get_u32(ctx, moe, "llama.expert_used_count", true, &count), FIRN_OK);
+    assert_int_equal(count, 3);
+    const firn_gguf_tensor *d = firn_gguf_find(dense, "blk.1.ffn_down.weight"),
+                           *e = firn_gguf_find(moe, "blk.1.ffn_down_exps.weight"),
+                           *r0 = firn_gguf_find(moe, "blk.0.ffn_gate_inp.weight"),
+                           *r1 = firn_gguf_find(moe, "blk.1.ffn_gate_inp.weight");
+    assert_int_equal(e->size, 5 * d->size);
+    assert_int_equal(e->type, FIRN_Q4_1);
+    for (size_t i = 0; i < 5; i++)
+        assert_memory_equal(e->data + i * d->size, d->data, d->size);
+    assert_int_equal(r1->ne[1], 5);
+    assert_memory_not_equal(r0->data, r1->data, r1->size);
+    firn_gguf_close(dense);
+    firn_gguf_close(moe);
+    assert_int_equal(firn("upcycle moe.gguf x.gguf --experts 2 --used 1"), 1);
+    assert_string_equal(err, "firn: the model has 5 experts already; a dense one is upcycled\n");
+    assert_int_equal(firn("init --like tiny-olmoe olmoe.gguf"), 0);
+    assert_int_equal(firn("upcycle olmoe.gguf x.gguf --experts 2 --used 1"), 1);
+    assert_string_equal(err, "firn: architecture 'olmoe' cannot be upcycled: only models of architecture llama become "
+                             "mixtures here\n");
+    assert_false(is_there("x.gguf.tmp"));
+    firn_context_destroy(ctx);
+}
+
+static void info_shows_the_file(void **state)
+{
+    (void)state;
+    assert_int_equal(firn("init --like tiny-qwen3moe --type q4_K i.gguf"), 0);
+    assert_int_equal(firn("info i.gguf"), 0);
+    assert_string_equal(out, "tiny-qwen3moe (random weights)\n"
+                             "  file           i.gguf, 1.4 MB, GGUF version 3\n"
+                             "  architecture   qwen3moe, 2 blocks of width 256\n"
+                             "  attention      4 query heads, 2 key-value heads of 64\n"
+                             "  experts        8 in a block, 3 used by a token, width 128\n"
+                             "  vocabulary     512 tokens (gpt2, qwen2)\n"
+                             "  context        512 tokens\n"
+                             "  weights        2.2 M, 1.3 M of them used by a token\n"
+                             "\n"
+                             "  class         tensors    weights       size  formats\n"
+                             "  attention           8      393 k     221 kB  q4_K\n"
+                             "  experts             6      1.6 M     950 kB  q5_0 (2), q4_K (4)\n"
+                             "  router              2      4.1 k    16.4 kB  f32\n"
+                             "  output              1      131 k    73.7 kB  q4_K\n"
+                             "  embedding           1      131 k    73.7 kB  q4_K\n"
+                             "  norms               9      1.5 k     6.1 kB  f32\n"
+                             "\n"
+                             "  firn runs it and can train it\n");
+    assert_int_equal(firn("info --json i.gguf"), 0);
+    json_t *j = json_loads(out, 0, NULL);
+    assert_non_null(j);
+    assert_string_equal(json_string_value(json_object_get(j, "architecture")), "qwen3moe");
+    assert_int_equal(json_integer_value(json_object_get(j, "experts_used")), 3);
+    assert_int_equal(json_integer_value(json_object_get(j, "weights")), 2233856);
+    assert_true(json_is_true(json_object_get(j, "supported")));
+    json_t *experts = json_object_get(json_object_get(j, "classes"), "experts");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(experts, "formats"), "q5_0")), 2);
+    json_decref(j);
+    assert_int_equal(firn("info --devices"), 0);
+    assert_memory_equal(out, "CPU ", 4);
+
+    /* What firn cannot run is shown all the same, with the reason. */
+    firn_context *ctx = firn_context_create(NULL);
+    firn_gguf_writer *w;
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    firn_gguf_put_string(w, "general.architecture", "strange\33[2J", 11);
+    firn_gguf_put_u32(w, "strange.block_count", 3);
+    assert_int_equal(firn_gguf_writer_begin(w, path_of("s.gguf")), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+    firn_context_destroy(ctx);
+    assert_int_equal(firn("info s.gguf"), 0);
+    assert_non_null(strstr(out, "  architecture   strange?[2J\n"));
+    assert_non_null(strstr(out, "firn cannot run it: "));
+    assert_int_equal(truncate(path_of("i.gguf"), 1000000), 0);
+    assert_int_equal(firn("info i.gguf"), 1);
+    assert_memory_equal(err, "firn: i.gguf: the file is truncated: tensor 'blk.1.", 51);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commands_refuse_in_words), cmocka_unit_test(random_models_open),
+        cmocka_unit_test(fallbacks_are_told),       cmocka_unit_test(an_upcycled_model_computes_what_the_dense_one_did),
+        cmocka_unit_test(info_shows_the_file),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
