@@ -10,13 +10,14 @@
  * forward is the same launches on the same bytes.
  *
  * Called by train/step.c and the commands; calls block.h (one block), ends.h (embedding, head), weights.h. */
+#include "core/graph.h"
 #include "model/block.h"
 #include "model/ends.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_PASSES = 4, ALIGN = 64 };
+enum { MAX_PASSES = 3, ALIGN = 64 };
 
 /* Plans for one number of tokens. */
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
     size_t *arena; /* [n_layer] where in the arenas; blocks that do not keep theirs: the shared one, at 0 */
     bool *kept;    /* [n_layer] activations stay from forward to backward */
     size_t shared, arenas, work, head;
+    uint64_t structure; /* bytes of graphs, plans and execs themselves */
     double flops;
 } pass;
 
@@ -133,6 +135,12 @@ static bool has_backward(const firn_session *s, int64_t layer)
     return s->params.train && layer >= s->lowest;
 }
 
+/* A graph, and what its plan and exec keep for each tensor. */
+static uint64_t structure_bytes(const firn_graph *g)
+{
+    return g->arena.total + 128 * (uint64_t)g->n;
+}
+
 static firn_status plan_blocks(firn_session *s, pass *p)
 {
     for (int64_t i = 0; i < s->n_layer; i++) {
@@ -144,6 +152,7 @@ static firn_status plan_blocks(firn_session *s, pass *p)
         if (k == p->n_kinds) {
             FIRN_TRY(firn_block_create(s->ctx, s->device, s->model, (int)i, &kind, &p->kinds[k]));
             p->n_kinds++;
+            p->structure += structure_bytes(p->kinds[k]->graph);
             FIRN_TRY(firn_exec_create(p->kinds[k]->plan, &p->execs[k]));
         }
         p->kind_of[i] = k;
@@ -178,6 +187,8 @@ static firn_status plan_ends(firn_session *s, pass *p)
         if (firn_plan_work_bytes(plans[i]) > p->work)
             p->work = firn_plan_work_bytes(plans[i]);
     }
+    p->structure +=
+        structure_bytes(p->embedding->graph) + structure_bytes(p->loss->graph) + structure_bytes(p->logits->graph);
     const double chunks = (double)p->n_tokens / (double)chunk;
     p->flops += chunks * (firn_plan_flops(p->loss->plan, 0) + (train ? firn_plan_flops(p->loss->plan, 1) : 0));
     return FIRN_OK;
@@ -322,7 +333,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
         .mapped = firn_weights_bytes(s->model),
         .blocks = (int)s->n_layer,
     };
-    const uint64_t fixed = m->work + m->head + m->inputs + m->adapter + m->gradients;
+    const uint64_t fixed = m->work + m->head + m->inputs + m->adapter + m->gradients + MAX_PASSES * p->structure;
     if (limit && fixed + p->shared > limit)
         return firn_fail(s->ctx, FIRN_ERR_MEMORY, "passes of %lld tokens need at least %.1f MiB, the limit is %.1f MiB",
                          (long long)s->params.n_tokens, (double)(fixed + p->shared) / (1 << 20),

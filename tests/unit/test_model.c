@@ -242,6 +242,94 @@ static void test_limit(void **state)
     close_fixture(&f);
 }
 
+/* What the library takes from its allocator, and the most it ever had. */
+typedef struct {
+    size_t now, peak;
+} counter;
+
+static void *count_alloc(void *user, size_t size)
+{
+    counter *c = user;
+    size_t *p = malloc(size + 16);
+
+    if (!p)
+        return NULL;
+    *p = size;
+    c->now += size;
+    c->peak = c->now > c->peak ? c->now : c->peak;
+    return p + 2;
+}
+
+static void count_free(void *user, void *memory)
+{
+    counter *c = user;
+
+    if (!memory)
+        return;
+    c->now -= ((size_t *)memory)[-2];
+    free((size_t *)memory - 2);
+}
+
+static void *count_realloc(void *user, void *old, size_t size)
+{
+    void *memory = count_alloc(user, size);
+
+    if (memory && old) {
+        const size_t n = ((size_t *)old)[-2];
+        memcpy(memory, old, n < size ? n : size);
+        count_free(user, old);
+    }
+    return memory;
+}
+
+static void test_plan_is_kept(void **state)
+{
+    (void)state;
+    counter c = {0};
+    firn_context *ctx = firn_context_create(
+        &(firn_context_params){.n_threads = 2, .allocator = {count_alloc, count_realloc, count_free, &c}});
+    firn_device *device;
+    firn_model *model;
+    firn_adapter *adapter;
+    firn_session *session;
+    firn_session_memory memory;
+    double loss;
+    int64_t n;
+    enum { TOKENS = 192 };
+    int32_t tokens[TOKENS], position[TOKENS], first[TOKENS] = {0};
+
+    for (int i = 0; i < TOKENS; i++) {
+        tokens[i] = i;
+        position[i] = i;
+    }
+    OK(ctx, firn_device_open(ctx, "CPU", &device));
+    OK(ctx, firn_model_open(ctx, CASES "/qwen3moe/model.gguf", &model));
+    OK(ctx, firn_adapter_load(ctx, model, CASES "/qwen3moe/lora_start.gguf", &adapter));
+    firn_session_params params = {.n_tokens = TOKENS, .train = true};
+    OK(ctx, firn_session_plan(ctx, device, model, adapter, &params, &memory));
+    params.memory_limit = memory.total - 1;
+    for (int turn = 0; turn < 2; turn++) {
+        c.peak = c.now;
+        const size_t before = c.now - (size_t)adapter->n_values * sizeof(float);
+        OK(ctx, firn_session_plan(ctx, device, model, adapter, &params, &memory));
+        OK(ctx, firn_session_create(ctx, device, model, adapter, &params, &session));
+        for (int i = TOKENS; i > TOKENS - 3; i--) {
+            const firn_batch batch = {
+                .n_tokens = i, .tokens = tokens, .targets = tokens, .position = position, .first = first};
+            OK(ctx, firn_session_gradient(session, &batch, 1, &loss, &n));
+        }
+        assert_true((double)(c.peak - before) <= 1.1 * (double)memory.total);
+        assert_true((double)(c.peak - before) >= 0.7 * (double)memory.total);
+        assert_true(memory.total <= params.memory_limit || params.memory_limit == 0);
+        firn_session_destroy(session);
+        params.memory_limit = turn ? 0 : memory.total; /* exactly the least that does */
+    }
+    firn_adapter_destroy(adapter);
+    firn_model_close(model);
+    firn_device_close(device);
+    firn_context_destroy(ctx);
+}
+
 /* A pass adds to the gradients; two documents in one pass are as two passes; a shorter pass uses the same session. */
 static void test_documents(void **state)
 {
@@ -713,13 +801,21 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),           cmocka_unit_test(test_shared_cases),
-        cmocka_unit_test(test_verify_can_fail), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_limit),           cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_slope),           cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_refused_models),  cmocka_unit_test(test_fused_and_tied),
-        cmocka_unit_test(test_targets),         cmocka_unit_test(test_refused_adapters),
-        cmocka_unit_test(test_bad_batches),     cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_shared_cases),
+        cmocka_unit_test(test_verify_can_fail),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_plan_is_kept),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_slope),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_fused_and_tied),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_refused_adapters),
+        cmocka_unit_test(test_bad_batches),
+        cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
