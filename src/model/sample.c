@@ -1,0 +1,136 @@
+/* Sampling; see sample.h. */
+#include "model/sample.h"
+
+#include "core/random.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { RECENT = 64 };
+
+typedef struct {
+    int32_t id;
+    float logit;
+    double p;
+} candidate;
+
+struct firn_sampler {
+    firn_context *ctx;
+    firn_sample_params params;
+    int64_t n_vocab;
+    uint64_t step;
+    int32_t recent[RECENT];
+    int n_recent, at;
+    candidate *candidates; /* [n_vocab] */
+};
+
+firn_status firn_sampler_create(firn_context *ctx, const firn_sample_params *params, int64_t n_vocab,
+                                firn_sampler **sampler)
+{
+    *sampler = NULL;
+    FIRN_EXPECT(ctx, n_vocab >= 1, "there is nothing to choose from");
+    FIRN_EXPECT(ctx, params->temperature >= 0 && params->repeat_penalty > 0,
+                "the temperature %g cannot be negative, and "
+                "the repeat penalty %g must be positive",
+                (double)params->temperature, (double)params->repeat_penalty);
+    firn_sampler *s = firn_alloc_zeroed(ctx, 1, sizeof *s);
+    if (!s)
+        return FIRN_ERR_MEMORY;
+    s->ctx = ctx;
+    s->params = *params;
+    s->n_vocab = n_vocab;
+    s->candidates = firn_alloc(ctx, (size_t)n_vocab * sizeof *s->candidates);
+    if (!s->candidates) {
+        firn_sampler_destroy(s);
+        return FIRN_ERR_MEMORY;
+    }
+    *sampler = s;
+    return FIRN_OK;
+}
+
+void firn_sampler_destroy(firn_sampler *s)
+{
+    if (!s)
+        return;
+    firn_free(s->ctx, s->candidates);
+    firn_free(s->ctx, s);
+}
+
+void firn_sampler_saw(firn_sampler *s, int32_t token)
+{
+    s->recent[s->at] = token;
+    s->at = (s->at + 1) % RECENT;
+    s->n_recent += s->n_recent < RECENT;
+}
+
+/* Largest logit first, lowest id among equals; NaN last. */
+static int by_logit(const void *a, const void *b)
+{
+    const candidate *p = a, *q = b;
+
+    if (p->logit > q->logit || (isnan(q->logit) && !isnan(p->logit)))
+        return -1;
+    if (p->logit < q->logit || (isnan(p->logit) && !isnan(q->logit)))
+        return 1;
+    return p->id < q->id ? -1 : 1;
+}
+
+static void penalize(firn_sampler *s)
+{
+    const float penalty = s->params.repeat_penalty;
+
+    for (int i = 0; i < s->n_recent; i++) {
+        bool before = false;
+        for (int j = 0; j < i; j++)
+            before |= s->recent[j] == s->recent[i];
+        if (before || s->recent[i] < 0 || s->recent[i] >= s->n_vocab)
+            continue;
+        float *logit = &s->candidates[s->recent[i]].logit;
+        *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
+    }
+}
+
+static int32_t draw(firn_sampler *s)
+{
+    const firn_sample_params *p = &s->params;
+    candidate *c = s->candidates;
+    int64_t n = s->n_vocab, m = 0;
+    double sum = 0, kept = 0;
+
+    qsort(c, (size_t)n, sizeof *c, by_logit);
+    if (p->top_k > 0 && p->top_k < n)
+        n = p->top_k;
+    for (int64_t i = 0; i < n; i++) {
+        c[i].p = isnan(c[i].logit) ? 0 : exp((double)(c[i].logit - c[0].logit) / (double)p->temperature);
+        sum += c[i].p;
+    }
+    while (m < n && (m == 0 || (kept < (double)p->top_p * sum && c[m].p >= (double)p->min_p * c[0].p)))
+        kept += c[m++].p;
+    double x = (double)(firn_random(p->seed, 0, s->step) >> 11) * 0x1p-53 * kept;
+    for (int64_t i = 0; i < m - 1; i++) {
+        if (x < c[i].p)
+            return c[i].id;
+        x -= c[i].p;
+    }
+    return c[m - 1].id;
+}
+
+int32_t firn_sampler_next(firn_sampler *s, const float *logits)
+{
+    int32_t token = 0;
+
+    for (int64_t i = 0; i < s->n_vocab; i++)
+        s->candidates[i] = (candidate){.id = (int32_t)i, .logit = logits[i]};
+    if (s->params.repeat_penalty != 1)
+        penalize(s);
+    if (s->params.temperature > 0) {
+        token = draw(s);
+    } else {
+        for (int64_t i = 1; i < s->n_vocab; i++)
+            if (by_logit(&s->candidates[i], &s->candidates[token]) < 0)
+                token = (int32_t)i;
+    }
+    s->step++;
+    firn_sampler_saw(s, token);
+    return token;
+}
