@@ -173,7 +173,7 @@ static const uint8_t *weights(const job *j, int64_t group)
         return data + g->table[group];
     if (routed(g))
         return data + group * g->w.nb[2];
-    return data + group % j->n2 / (j->n2 / j->w_n2) * g->w.nb[2] + group / j->n2 / (j->n3 / j->w_n3) * g->w.nb[3];
+    return data + group % j->n2 % j->w_n2 * g->w.nb[2] + group / j->n2 % j->w_n3 * g->w.nb[3];
 }
 
 /* Offset of a row of x, dy or out: `row` is a slot when routed. */

@@ -9,7 +9,7 @@
  * Routed (ids given): w [k, m, n_expert]; rows are slots (s, t), nb[1] per slot, nb[2] per token; in1 of FORWARD and
  * OUTER has x_slots rows a token and slot s reads row s mod x_slots.
  * Dense (ids NULL): w [k, m, w_n2, w_n3], in1 and out [.., n, n2, n3] with nb[1], nb[2], nb[3]; batch (i2, i3) reads
- * w at (i2 / (n2 / w_n2), i3 / (n3 / w_n3)).
+ * w at (i2 mod w_n2, i3 mod w_n3).
  *
  * OUT_PROD(a [k, r], b [p, r]) -> [k, p] is dense BACK with w = a, m = r, n = p and in1 = b with nb[0] and nb[1]
  * exchanged: any format of a, any strides of b.

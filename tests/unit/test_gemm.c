@@ -290,7 +290,7 @@ static reference make_reference(const problem *p)
         for (int64_t i3 = 0; i3 < g->n3; i3++)
             for (int64_t i2 = 0; i2 < g->n2; i2++)
                 for (int64_t i = 0; i < g->n; i++) {
-                    const int64_t e = i2 * g->w_n2 / g->n2 + g->w_n2 * (i3 * g->w_n3 / g->n3);
+                    const int64_t e = i2 % g->w_n2 + g->w_n2 * (i3 % g->w_n3);
                     for (int64_t c = 0; c < columns; c++)
                         mark(&r, p, at(&p->out, c, i, i2, i3));
                     add_row(&r, p, p->w_floats + e * g->k * g->m, i, i2, i3, i, i2, i3);
