@@ -1,0 +1,1115 @@
+/* Filters: value | name(arguments). Those that only call a string method's code are in the table with it. */
+#include "text/jinja_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NATIVE(name)                                                                                                   \
+    static firn_status name(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,            \
+                            jinja_value *out)
+
+static bool given(jinja_value v)
+{
+    return v.type != JINJA_MISSING && v.type != JINJA_NONE;
+}
+
+/* ---- helpers ---- */
+
+static bool is_index(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] < '0' || s[i] > '9')
+            return false;
+    return n != 0;
+}
+
+/* item.a.b.0 for the path "a.b.0"; a whole number is an index. Where a step is undefined, `otherwise` replaces it. */
+static firn_status follow(jinja_eval *e, jinja_value item, const char *path, size_t size, jinja_value otherwise,
+                          jinja_value *out)
+{
+    for (size_t at = 0; at <= size;) {
+        size_t n = 0;
+        jinja_value key;
+        int64_t index;
+        while (at + n < size && path[at + n] != '.')
+            n++;
+        if (is_index(path + at, n) && firn_jinja_parse_int(path + at, n, 10, &index))
+            key = jinja_int(index);
+        else
+            FIRN_TRY(firn_jinja_view(e, path + at, n, &key));
+        FIRN_TRY(firn_jinja_item(e, item, key, &item));
+        if (item.type == JINJA_UNDEFINED && given(otherwise))
+            item = otherwise;
+        at += n + 1;
+    }
+    *out = item;
+    return FIRN_OK;
+}
+
+/* The value that a filter's `attribute` argument selects: the item itself where there is none. */
+static firn_status select_attribute(jinja_eval *e, jinja_value item, jinja_value attribute, jinja_value otherwise,
+                                    jinja_value *out)
+{
+    if (!given(attribute)) {
+        *out = item;
+        return FIRN_OK;
+    }
+    if (attribute.type == JINJA_STRING)
+        return follow(e, item, attribute.string->data, attribute.string->size, otherwise, out);
+    FIRN_TRY(firn_jinja_item(e, item, attribute, out));
+    if (out->type == JINJA_UNDEFINED && given(otherwise))
+        *out = otherwise;
+    return FIRN_OK;
+}
+
+/* Strings compare without case unless asked. */
+static firn_status fold(jinja_eval *e, jinja_value v, bool case_sensitive, jinja_value *out)
+{
+    if (case_sensitive || v.type != JINJA_STRING) {
+        *out = v;
+        return FIRN_OK;
+    }
+    return firn_jinja_lower(e, v, NULL, NULL, out);
+}
+
+firn_status firn_jinja_sort(jinja_eval *e, const jinja_value *keys, size_t *order, size_t n, bool reverse)
+{
+    size_t *from = order, *to = firn_jinja_alloc(e, n, sizeof *to);
+
+    if (!to)
+        return FIRN_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        order[i] = i;
+    for (size_t width = 1; width < n; width *= 2) {
+        for (size_t begin = 0; begin < n; begin += 2 * width) {
+            const size_t middle = begin + width < n ? begin + width : n;
+            const size_t end = begin + 2 * width < n ? begin + 2 * width : n;
+            size_t a = begin, b = middle;
+            for (size_t k = begin; k < end; k++) {
+                bool second = a == middle;
+                if (a < middle && b < end)
+                    FIRN_TRY(
+                        firn_jinja_order(e, reverse ? JINJA_T_GT : JINJA_T_LT, keys[from[b]], keys[from[a]], &second));
+                to[k] = second ? from[b++] : from[a++];
+            }
+        }
+        size_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != order && n)
+        memcpy(order, from, n * sizeof *order);
+    return FIRN_OK;
+}
+
+static firn_status iterator(jinja_eval *e, size_t n, const char *label, jinja_value *out)
+{
+    FIRN_TRY(firn_jinja_list(e, JINJA_ITERATOR, n, out));
+    out->list->label = label;
+    return FIRN_OK;
+}
+
+static firn_status finish(jinja_eval *e, firn_text *text, firn_status status, jinja_value *out)
+{
+    if (status == FIRN_OK)
+        return firn_jinja_take(e, text, out);
+    firn_text_free(text);
+    return status;
+}
+
+/* ---- one value ---- */
+
+NATIVE(filter_abs)
+{
+    (void)arg, (void)raw;
+    if (!jinja_is_number(self))
+        return firn_jinja_fail(e, "bad operand type for abs(): '%s'", firn_jinja_type_name(self));
+    if (self.type == JINJA_FLOAT)
+        *out = jinja_float(fabs(self.real));
+    else if (jinja_as_int(self) < 0)
+        return firn_jinja_negate(e, self, out);
+    else
+        *out = jinja_int(jinja_as_int(self));
+    return FIRN_OK;
+}
+
+NATIVE(filter_attr)
+{
+    const jinja_string *name;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_text_arg(e, arg[0], "attr's name", false, &name));
+    if (self.type == JINJA_DICT) { /* attributes only, never items */
+        bool denied;
+        if (!firn_jinja_find_method(self, name, &denied)) {
+            *out = jinja_undefined(name);
+            out->owner = JINJA_DICT + 1;
+            return FIRN_OK;
+        }
+    }
+    return firn_jinja_attribute(e, self, name, out);
+}
+
+NATIVE(filter_default)
+{
+    (void)raw;
+    if (self.type == JINJA_UNDEFINED || (firn_jinja_truth(arg[1]) && !firn_jinja_truth(self))) {
+        *out = arg[0];
+        return arg[0].type == JINJA_MISSING ? firn_jinja_view(e, "", 0, out) : FIRN_OK;
+    }
+    *out = self;
+    return FIRN_OK;
+}
+
+NATIVE(filter_escape)
+{
+    firn_text text;
+    jinja_value s;
+
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_to_string(e, self, &s));
+    *out = s;
+    if (s.type == JINJA_STRING && s.flag)
+        return FIRN_OK;
+    firn_jinja_text(e, &text);
+    firn_jinja_escape(&text, s.string->data, s.string->size);
+    FIRN_TRY(firn_jinja_take(e, &text, out));
+    out->flag = 1;
+    return FIRN_OK;
+}
+
+NATIVE(filter_forceescape)
+{
+    FIRN_TRY(firn_jinja_to_string(e, self, &self));
+    self.flag = 0;
+    return filter_escape(e, self, arg, raw, out);
+}
+
+NATIVE(filter_safe)
+{
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_to_string(e, self, out));
+    out->flag = 1;
+    return FIRN_OK;
+}
+
+NATIVE(filter_string)
+{
+    (void)arg, (void)raw;
+    return firn_jinja_to_string(e, self, out);
+}
+
+NATIVE(filter_length)
+{
+    const int64_t n = firn_jinja_length(self);
+
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_step(e, self.type == JINJA_STRING ? self.string->size : 0));
+    if (n < 0)
+        return firn_jinja_fail(e, "object of type '%s' has no len()", firn_jinja_type_name(self));
+    *out = jinja_int(n);
+    return FIRN_OK;
+}
+
+NATIVE(filter_int)
+{
+    int64_t base, value;
+    double real = NAN;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_int_arg(e, arg[1], "int's base", 10, &base));
+    if (jinja_is_integer(self)) {
+        *out = jinja_int(jinja_as_int(self));
+        return FIRN_OK;
+    }
+    if (self.type == JINJA_STRING) {
+        if (firn_jinja_parse_int(self.string->data, self.string->size, (int)(base > 36 || base < 0 ? 1 : base),
+                                 &value)) {
+            *out = jinja_int(value);
+            return FIRN_OK;
+        }
+        if (!firn_jinja_parse_float(self.string->data, self.string->size, &real))
+            real = NAN;
+    } else if (self.type == JINJA_FLOAT) {
+        real = self.real;
+    }
+    if (isfinite(real) && fabs(real) >= 9223372036854775808.0)
+        return firn_jinja_fail(e, "a whole number passes 64 bits");
+    *out = isfinite(real) ? jinja_int((int64_t)real) : arg[0].type == JINJA_MISSING ? jinja_int(0) : arg[0];
+    return FIRN_OK;
+}
+
+NATIVE(filter_float)
+{
+    double real;
+
+    (void)e, (void)raw;
+    if (jinja_is_number(self))
+        *out = jinja_float(jinja_as_double(self));
+    else if (self.type == JINJA_STRING && firn_jinja_parse_float(self.string->data, self.string->size, &real))
+        *out = jinja_float(real);
+    else
+        *out = arg[0].type == JINJA_MISSING ? jinja_float(0) : arg[0];
+    return FIRN_OK;
+}
+
+NATIVE(filter_round)
+{
+    int64_t digits;
+    const jinja_string *method;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_int_arg(e, arg[0], "round's precision", 0, &digits));
+    FIRN_TRY(firn_jinja_text_arg(e, arg[1], "round's method", true, &method));
+    if (!jinja_is_number(self))
+        return firn_jinja_fail(e, "a '%s' object cannot be rounded", firn_jinja_type_name(self));
+    digits = digits > 400 ? 400 : digits < -400 ? -400 : digits;
+    if (!method || firn_jinja_same_text(method, "common")) {
+        if (jinja_is_integer(self) && digits >= 0)
+            *out = jinja_int(jinja_as_int(self));
+        else if (jinja_is_integer(self))
+            *out = jinja_int((int64_t)firn_jinja_round(jinja_as_double(self), (int)digits));
+        else
+            *out = jinja_float(firn_jinja_round(self.real, (int)digits));
+        return FIRN_OK;
+    }
+    const bool up = firn_jinja_same_text(method, "ceil");
+    if (!up && !firn_jinja_same_text(method, "floor"))
+        return firn_jinja_fail(e, "round's method must be common, ceil or floor");
+    const double scale = pow(10, (double)digits), x = jinja_as_double(self) * scale;
+    *out = jinja_float((up ? ceil(x) : floor(x)) / scale);
+    return FIRN_OK;
+}
+
+NATIVE(filter_filesizeformat)
+{
+    static const char units[] = "kMGTPEZY";
+    const bool binary = firn_jinja_truth(arg[0]);
+    const double base = binary ? 1024 : 1000;
+    char text[64];
+    jinja_value size;
+
+    FIRN_TRY(filter_float(e, self, &(jinja_value){.type = JINJA_NONE}, raw, &size));
+    if (size.type != JINJA_FLOAT || !isfinite(size.real))
+        return firn_jinja_fail(e, "filesizeformat takes a number");
+    if (size.real == 1) {
+        snprintf(text, sizeof text, "1 Byte");
+    } else if (size.real < base) {
+        snprintf(text, sizeof text, "%.0f Bytes", trunc(size.real));
+    } else {
+        int i = 0;
+        double unit = base * base;
+        while (size.real >= unit && i < 7) {
+            unit *= base;
+            i++;
+        }
+        char prefix = units[i];
+        if (binary && prefix == 'k')
+            prefix = 'K';
+        snprintf(text, sizeof text, "%.1f %c%sB", base * size.real / unit, prefix, binary ? "i" : "");
+    }
+    return firn_jinja_string(e, text, strlen(text), out);
+}
+
+NATIVE(filter_format)
+{
+    jinja_args args = *raw;
+    jinja_value format;
+
+    (void)arg;
+    if (args.n && args.n_named)
+        return firn_jinja_fail(e, "format takes positional or named arguments, not both");
+    FIRN_TRY(firn_jinja_to_string(e, self, &format));
+    return firn_jinja_percent(e, format.string, &args, out);
+}
+
+static bool is_plain_in_url(char c, bool query)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("_.-~", c)) ||
+           (!query && c == '/');
+}
+
+static firn_status quote(jinja_eval *e, firn_text *text, jinja_value v, bool query)
+{
+    FIRN_TRY(firn_jinja_to_string(e, v, &v));
+    FIRN_TRY(firn_jinja_step(e, v.string->size));
+    for (size_t i = 0; i < v.string->size; i++) {
+        const char c = v.string->data[i];
+        if (is_plain_in_url(c, query))
+            firn_text_putc(text, c);
+        else if (query && c == ' ')
+            firn_text_putc(text, '+');
+        else
+            firn_text_printf(text, "%%%02X", (unsigned char)c);
+    }
+    return text->status;
+}
+
+static firn_status urlencode(jinja_eval *e, firn_text *text, jinja_value self)
+{
+    jinja_list *list;
+
+    if (self.type == JINJA_DICT) {
+        for (size_t i = 0; i < self.dict->n; i++) {
+            if (i)
+                firn_text_putc(text, '&');
+            FIRN_TRY(quote(e, text, self.dict->entries[i].key, true));
+            firn_text_putc(text, '=');
+            FIRN_TRY(quote(e, text, self.dict->entries[i].value, true));
+        }
+        return FIRN_OK;
+    }
+    if (!jinja_is_list(self))
+        return quote(e, text, self, false);
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_list *pair;
+        FIRN_TRY(firn_jinja_iterate(e, list->items[i], &pair));
+        if (pair->n != 2)
+            return firn_jinja_fail(e, "urlencode takes pairs");
+        if (i)
+            firn_text_putc(text, '&');
+        FIRN_TRY(quote(e, text, pair->items[0], true));
+        firn_text_putc(text, '=');
+        FIRN_TRY(quote(e, text, pair->items[1], true));
+    }
+    return FIRN_OK;
+}
+
+NATIVE(filter_urlencode)
+{
+    firn_text text;
+
+    (void)arg, (void)raw;
+    firn_jinja_text(e, &text);
+    return finish(e, &text, urlencode(e, &text, self), out);
+}
+
+/* ---- texts ---- */
+
+static firn_status indent(jinja_eval *e, firn_text *text, const jinja_string *s, const jinja_string *by, bool first,
+                          bool blank)
+{
+    jinja_string line;
+    size_t next = 0, with_end;
+
+    if (first)
+        firn_text_append(text, by->data, by->size);
+    for (int64_t i = 0; firn_jinja_next_line(s, &next, &line, &with_end); i++) {
+        FIRN_TRY(firn_jinja_step(e, by->size));
+        if (i)
+            firn_text_putc(text, '\n');
+        if (i && (blank || line.size))
+            firn_text_append(text, by->data, by->size);
+        firn_text_append(text, line.data, line.size);
+    }
+    return text->status;
+}
+
+NATIVE(filter_indent)
+{
+    firn_text text, padded;
+    jinja_value by = arg[0], s;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_to_string(e, self, &s));
+    firn_jinja_text(e, &padded); /* one more newline, so that a last empty line counts */
+    firn_text_append(&padded, s.string->data, s.string->size);
+    firn_text_putc(&padded, '\n');
+    FIRN_TRY(firn_jinja_take(e, &padded, &s));
+    if (by.type != JINJA_STRING) {
+        int64_t width;
+        FIRN_TRY(firn_jinja_int_arg(e, by, "indent's width", 4, &width));
+        FIRN_TRY(firn_jinja_view(e, " ", 1, &by));
+        FIRN_TRY(firn_jinja_binary(e, JINJA_T_MUL, by, jinja_int(width), &by));
+    }
+    firn_jinja_text(e, &text);
+    return finish(e, &text, indent(e, &text, s.string, by.string, firn_jinja_truth(arg[1]), firn_jinja_truth(arg[2])),
+                  out);
+}
+
+NATIVE(filter_title)
+{
+    firn_text text;
+    bool begins = true;
+
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_to_string(e, self, &self));
+    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    firn_jinja_text(e, &text);
+    for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i])) {
+        const uint32_t c = firn_jinja_char_at(self.string->data + i);
+        if (firn_jinja_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c))) {
+            firn_text_codepoint(&text, c);
+            begins = true;
+        } else {
+            (begins ? firn_jinja_put_upper : firn_jinja_put_lower)(&text, c);
+            begins = false;
+        }
+    }
+    return firn_jinja_take(e, &text, out);
+}
+
+NATIVE(filter_trim)
+{
+    FIRN_TRY(firn_jinja_to_string(e, self, &self));
+    return firn_jinja_strip(e, self, arg, raw, out);
+}
+
+NATIVE(filter_replace)
+{
+    jinja_value bound[3] = {arg[0], arg[1], arg[2]};
+
+    FIRN_TRY(firn_jinja_to_string(e, self, &self));
+    FIRN_TRY(firn_jinja_to_string(e, arg[0], &bound[0]));
+    FIRN_TRY(firn_jinja_to_string(e, arg[1], &bound[1]));
+    return firn_jinja_replace(e, self, bound, raw, out);
+}
+
+NATIVE(filter_truncate)
+{
+    int64_t length, leeway;
+    jinja_value end = arg[2];
+    const jinja_string *tail;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_int_arg(e, arg[0], "truncate's length", 255, &length));
+    FIRN_TRY(firn_jinja_int_arg(e, arg[3], "truncate's leeway", 5, &leeway));
+    if (end.type == JINJA_MISSING)
+        FIRN_TRY(firn_jinja_view(e, "...", 3, &end));
+    FIRN_TRY(firn_jinja_text_arg(e, end, "truncate's end", false, &tail));
+    const int64_t tail_length = firn_jinja_length(end);
+    if (length < tail_length || leeway < 0)
+        return firn_jinja_fail(e, "truncate takes a length of at least %lld and a leeway of at least 0",
+                               (long long)tail_length);
+    if (self.type != JINJA_STRING)
+        return firn_jinja_fail(e, "truncate takes a string, not '%s'", firn_jinja_type_name(self));
+    FIRN_TRY(firn_jinja_step(e, self.string->size));
+    const int64_t n = firn_jinja_length(self);
+    *out = self;
+    if (n - leeway <= length)
+        return FIRN_OK;
+    const char *s = self.string->data;
+    size_t cut = firn_jinja_offset(s, self.string->size, (size_t)(length - tail_length));
+    if (!firn_jinja_truth(arg[1])) {
+        size_t word = cut;
+        while (word && s[word - 1] != ' ')
+            word--;
+        cut = word ? word - 1 : cut;
+    }
+    firn_text text;
+    firn_jinja_text(e, &text);
+    firn_text_append(&text, s, cut);
+    firn_text_append(&text, tail->data, tail->size);
+    return firn_jinja_take(e, &text, out);
+}
+
+/* One paragraph, greedily: words keep the white space between them, lines lose it at their ends (textwrap.wrap). Words
+ * may part behind a hyphen between letters. */
+static firn_status wrap_line(jinja_eval *e, firn_text *text, const jinja_string *line, int64_t width, bool break_long,
+                             bool hyphens, const jinja_string *newline)
+{
+    const char *s = line->data;
+    size_t at = 0, begin = 0, end = 0; /* the output line is [begin, end), trailing space excluded */
+    int64_t used = 0, pending = 0;     /* characters of it, and of the space behind it */
+    bool first = true, empty = true;
+
+    while (at < line->size) {
+        size_t n = 0;
+        const bool space = firn_jinja_is_space(firn_jinja_char_at(s + at));
+        while (at + n < line->size && firn_jinja_is_space(firn_jinja_char_at(s + at + n)) == space) {
+            const size_t size = firn_jinja_char_size(s[at + n]);
+            const bool hyphen = !space && hyphens && s[at + n] == '-' && n && at + n + 1 < line->size &&
+                                firn_jinja_is_alpha(firn_jinja_char_at(s + at + n - firn_jinja_last_char(s + at, n))) &&
+                                firn_jinja_is_alpha(firn_jinja_char_at(s + at + n + 1));
+            n += size;
+            if (hyphen)
+                break;
+        }
+        int64_t chars = (int64_t)firn_jinja_chars(s + at, n);
+        FIRN_TRY(firn_jinja_step(e, n));
+        if (space) {
+            if (empty && first && at == 0) { /* leading space of the paragraph stays */
+                begin = at;
+                end = at + n;
+                used = chars;
+                empty = false;
+            } else if (!empty) {
+                pending = chars;
+            }
+            at += n;
+            continue;
+        }
+        if (!empty && used + pending + chars > width) {
+            if (break_long && chars > width && width - used - pending > 0) {
+                n = firn_jinja_offset(s + at, n, (size_t)(width - used - pending));
+                end = at + n;
+                at += n;
+            }
+            if (!first)
+                firn_text_append(text, newline->data, newline->size);
+            firn_text_append(text, s + begin, end - begin);
+            first = false;
+            empty = true;
+            used = pending = 0;
+            continue;
+        }
+        if (empty)
+            begin = at;
+        if (empty && chars > width && break_long) {
+            n = firn_jinja_offset(s + at, n, (size_t)width);
+            chars = width;
+        }
+        used += pending + chars;
+        pending = 0;
+        end = at + n;
+        at += n;
+        empty = false;
+    }
+    if (!empty) {
+        if (!first)
+            firn_text_append(text, newline->data, newline->size);
+        firn_text_append(text, s + begin, end - begin);
+    }
+    return text->status;
+}
+
+NATIVE(filter_wordwrap)
+{
+    int64_t width;
+    jinja_value newline = arg[2];
+    jinja_string line;
+    size_t next = 0, with_end;
+    firn_text text;
+    firn_status status = FIRN_OK;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_int_arg(e, arg[0], "wordwrap's width", 79, &width));
+    if (width <= 0)
+        return firn_jinja_fail(e, "wordwrap takes a width of at least 1");
+    if (!given(newline))
+        FIRN_TRY(firn_jinja_view(e, "\n", 1, &newline));
+    if (self.type != JINJA_STRING || newline.type != JINJA_STRING)
+        return firn_jinja_fail(e, "wordwrap takes strings");
+    firn_jinja_text(e, &text);
+    for (int64_t i = 0; status == FIRN_OK && firn_jinja_next_line(self.string, &next, &line, &with_end); i++) {
+        if (i)
+            firn_text_append(&text, newline.string->data, newline.string->size);
+        status = wrap_line(e, &text, &line, width, arg[1].type == JINJA_MISSING || firn_jinja_truth(arg[1]),
+                           arg[3].type == JINJA_MISSING || firn_jinja_truth(arg[3]), newline.string);
+    }
+    return finish(e, &text, status, out);
+}
+
+NATIVE(filter_wordcount)
+{
+    int64_t n = 0;
+    bool inside = false;
+
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_to_string(e, self, &self));
+    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i])) {
+        const uint32_t c = firn_jinja_char_at(self.string->data + i);
+        const bool word = c == '_' || firn_jinja_is_alpha(c) || firn_jinja_is_numeric(c);
+        n += word && !inside;
+        inside = word;
+    }
+    *out = jinja_int(n);
+    return FIRN_OK;
+}
+
+/* ---- sequences ---- */
+
+NATIVE(filter_list)
+{
+    jinja_list *list;
+
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, out));
+    memcpy(out->list->items, list->items, list->n * sizeof *list->items);
+    return FIRN_OK;
+}
+
+NATIVE(filter_first)
+{
+    jinja_list *list;
+
+    (void)arg, (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    *out = list->n ? list->items[0] : jinja_undefined(NULL);
+    return FIRN_OK;
+}
+
+NATIVE(filter_last)
+{
+    jinja_list *list;
+
+    (void)arg, (void)raw;
+    if (self.type == JINJA_ITERATOR)
+        return firn_jinja_fail(e, "'%s' object is not reversible", firn_jinja_type_name(self));
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    *out = list->n ? list->items[list->n - 1] : jinja_undefined(NULL);
+    return FIRN_OK;
+}
+
+NATIVE(filter_reverse)
+{
+    jinja_list *list;
+
+    (void)arg, (void)raw;
+    if (self.type == JINJA_STRING)
+        return firn_jinja_slice(e, self, (jinja_value[3]){jinja_none(), jinja_none(), jinja_int(-1)}, out);
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    FIRN_TRY(iterator(e, list->n, "reversed", out));
+    for (size_t i = 0; i < list->n; i++)
+        out->list->items[i] = list->items[list->n - 1 - i];
+    return FIRN_OK;
+}
+
+static firn_status join(jinja_eval *e, firn_text *text, const jinja_list *list, jinja_value separator,
+                        jinja_value attribute)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_value v;
+        if (i)
+            FIRN_TRY(firn_jinja_str(e, text, separator));
+        FIRN_TRY(select_attribute(e, list->items[i], attribute, jinja_none(), &v));
+        FIRN_TRY(firn_jinja_str(e, text, v));
+    }
+    return text->status;
+}
+
+NATIVE(filter_join)
+{
+    jinja_list *list;
+    firn_text text;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    firn_jinja_text(e, &text);
+    return finish(e, &text, join(e, &text, list, arg[0].type == JINJA_MISSING ? jinja_undefined(NULL) : arg[0], arg[1]),
+                  out);
+}
+
+NATIVE(filter_items)
+{
+    (void)arg, (void)raw;
+    if (self.type == JINJA_UNDEFINED)
+        return iterator(e, 0, "generator", out);
+    if (self.type != JINJA_DICT)
+        return firn_jinja_fail(e, "can only get item pairs from a mapping");
+    FIRN_TRY(iterator(e, self.dict->n, "generator", out));
+    for (size_t i = 0; i < self.dict->n; i++) {
+        jinja_value pair;
+        FIRN_TRY(firn_jinja_list(e, JINJA_TUPLE, 2, &pair));
+        pair.list->items[0] = self.dict->entries[i].key;
+        pair.list->items[1] = self.dict->entries[i].value;
+        out->list->items[i] = pair;
+    }
+    return FIRN_OK;
+}
+
+/* The items of `self` in the order of their keys. */
+static firn_status sorted(jinja_eval *e, jinja_list *list, jinja_value attribute, bool case_sensitive, bool reverse,
+                          jinja_value otherwise, jinja_value *keys_out, jinja_value *out)
+{
+    jinja_value keys;
+    size_t *order = firn_jinja_alloc(e, list->n, sizeof *order);
+    size_t n_parts = 1;
+
+    if (!order)
+        return FIRN_ERR_MEMORY;
+    FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, &keys));
+    if (attribute.type == JINJA_STRING)
+        for (size_t i = 0; i < attribute.string->size; i++)
+            n_parts += attribute.string->data[i] == ',';
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_value key;
+        if (n_parts == 1) {
+            FIRN_TRY(select_attribute(e, list->items[i], attribute, otherwise, &key));
+            FIRN_TRY(fold(e, key, case_sensitive, &keys.list->items[i]));
+            continue;
+        }
+        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, n_parts, &keys.list->items[i])); /* "a,b": by a, then by b */
+        const char *path = attribute.string->data, *const end = path + attribute.string->size;
+        for (size_t k = 0; k < n_parts; k++) {
+            const char *comma = memchr(path, ',', (size_t)(end - path));
+            const size_t size = comma ? (size_t)(comma - path) : (size_t)(end - path);
+            FIRN_TRY(follow(e, list->items[i], path, size, otherwise, &key));
+            FIRN_TRY(fold(e, key, case_sensitive, &keys.list->items[i].list->items[k]));
+            path += size + 1;
+        }
+    }
+    FIRN_TRY(firn_jinja_sort(e, keys.list->items, order, list->n, reverse));
+    FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, out));
+    if (keys_out)
+        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, keys_out));
+    for (size_t i = 0; i < list->n; i++) {
+        out->list->items[i] = list->items[order[i]];
+        if (keys_out)
+            keys_out->list->items[i] = keys.list->items[order[i]];
+    }
+    return FIRN_OK;
+}
+
+NATIVE(filter_sort)
+{
+    jinja_list *list;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    return sorted(e, list, arg[2], firn_jinja_truth(arg[1]), firn_jinja_truth(arg[0]), jinja_none(), NULL, out);
+}
+
+NATIVE(filter_dictsort)
+{
+    jinja_value pairs, by = arg[1];
+    const jinja_string *name;
+
+    FIRN_TRY(firn_jinja_text_arg(e, arg[1], "dictsort's by", true, &name));
+    if (name && !firn_jinja_same_text(name, "key") && !firn_jinja_same_text(name, "value"))
+        return firn_jinja_fail(e, "dictsort sorts by key or value");
+    by = jinja_int(name && firn_jinja_same_text(name, "value"));
+    FIRN_TRY(filter_items(e, self, arg, raw, &pairs));
+    return sorted(e, pairs.list, by, firn_jinja_truth(arg[0]), firn_jinja_truth(arg[2]), jinja_none(), NULL, out);
+}
+
+NATIVE(filter_groupby)
+{
+    jinja_value items, keys;
+    jinja_list *list;
+    const bool case_sensitive = firn_jinja_truth(arg[2]);
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    FIRN_TRY(sorted(e, list, arg[0], case_sensitive, false, arg[1], &keys, &items));
+    FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, out));
+    size_t n_groups = 0;
+    for (size_t begin = 0, end; begin < list->n; begin = end) {
+        jinja_value group, members, key;
+        for (end = begin + 1; end < list->n; end++) {
+            bool equal;
+            FIRN_TRY(firn_jinja_equal(e, keys.list->items[begin], keys.list->items[end], 0, &equal));
+            if (!equal)
+                break;
+        }
+        FIRN_TRY(select_attribute(e, items.list->items[begin], arg[0], arg[1], &key));
+        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, end - begin, &members));
+        memcpy(members.list->items, items.list->items + begin, (end - begin) * sizeof *members.list->items);
+        FIRN_TRY(firn_jinja_list(e, JINJA_TUPLE, 2, &group));
+        group.flag = 1;
+        group.list->items[0] = key;
+        group.list->items[1] = members;
+        out->list->items[n_groups++] = group;
+    }
+    out->list->n = n_groups;
+    return FIRN_OK;
+}
+
+NATIVE(filter_unique)
+{
+    jinja_list *list;
+    jinja_value seen;
+    size_t n = 0;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    FIRN_TRY(firn_jinja_dict(e, &seen));
+    FIRN_TRY(iterator(e, list->n, "generator", out));
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_value key;
+        const jinja_value *found;
+        FIRN_TRY(select_attribute(e, list->items[i], arg[1], jinja_none(), &key));
+        FIRN_TRY(fold(e, key, firn_jinja_truth(arg[0]), &key));
+        FIRN_TRY(firn_jinja_dict_get(e, seen.dict, key, &found));
+        if (found)
+            continue;
+        FIRN_TRY(firn_jinja_dict_set(e, seen.dict, key, jinja_none()));
+        out->list->items[n++] = list->items[i];
+    }
+    out->list->n = n;
+    return FIRN_OK;
+}
+
+static firn_status extreme(jinja_eval *e, jinja_token_type op, jinja_value self, const jinja_value *arg,
+                           jinja_value *out)
+{
+    jinja_list *list;
+    jinja_value best = jinja_none();
+
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    *out = jinja_undefined(NULL);
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_value key;
+        bool better = i == 0;
+        FIRN_TRY(select_attribute(e, list->items[i], arg[1], jinja_none(), &key));
+        FIRN_TRY(fold(e, key, firn_jinja_truth(arg[0]), &key));
+        if (i)
+            FIRN_TRY(firn_jinja_order(e, op, key, best, &better));
+        if (better) {
+            best = key;
+            *out = list->items[i];
+        }
+    }
+    return FIRN_OK;
+}
+
+NATIVE(filter_min)
+{
+    (void)raw;
+    return extreme(e, JINJA_T_LT, self, arg, out);
+}
+
+NATIVE(filter_max)
+{
+    (void)raw;
+    return extreme(e, JINJA_T_GT, self, arg, out);
+}
+
+NATIVE(filter_sum)
+{
+    jinja_list *list;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    *out = arg[1].type == JINJA_MISSING ? jinja_int(0) : arg[1];
+    if (out->type == JINJA_STRING)
+        return firn_jinja_fail(e, "sum() can't sum strings");
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_value v;
+        FIRN_TRY(select_attribute(e, list->items[i], arg[0], jinja_none(), &v));
+        FIRN_TRY(firn_jinja_binary(e, JINJA_T_ADD, *out, v, out));
+    }
+    return FIRN_OK;
+}
+
+NATIVE(filter_batch)
+{
+    jinja_list *list;
+    int64_t n;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_int_arg(e, arg[0], "batch's size", 0, &n));
+    if (n <= 0)
+        return firn_jinja_fail(e, "batch takes a size of at least 1");
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    const size_t size = (size_t)n < list->n || given(arg[1]) ? (size_t)n : list->n + !list->n;
+    const size_t n_batches = list->n / size + (list->n % size != 0);
+    FIRN_TRY(iterator(e, n_batches, "generator", out));
+    for (size_t b = 0; b < n_batches; b++) {
+        const size_t rest = list->n - b * size, here = rest < size ? rest : size;
+        jinja_value row;
+        if (size > e->limits.memory / sizeof row)
+            return firn_jinja_fail(e, "batch's size is too large");
+        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, given(arg[1]) ? size : here, &row));
+        for (size_t i = 0; i < row.list->n; i++)
+            row.list->items[i] = i < here ? list->items[b * size + i] : arg[1];
+        out->list->items[b] = row;
+    }
+    return FIRN_OK;
+}
+
+NATIVE(filter_slice)
+{
+    jinja_list *list;
+    int64_t n;
+
+    (void)raw;
+    FIRN_TRY(firn_jinja_int_arg(e, arg[0], "slice's number", 0, &n));
+    if (n <= 0 || (uint64_t)n > e->limits.memory / sizeof(jinja_value))
+        return firn_jinja_fail(e, "slice takes a number of at least 1 that memory holds");
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    const size_t each = list->n / (size_t)n, more = list->n % (size_t)n;
+    FIRN_TRY(iterator(e, (size_t)n, "generator", out));
+    size_t at = 0;
+    for (size_t s = 0; s < (size_t)n; s++) {
+        const size_t here = each + (s < more);
+        const bool filled = given(arg[1]) && s >= more && more;
+        jinja_value column;
+        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, here + filled, &column));
+        for (size_t i = 0; i < here; i++)
+            column.list->items[i] = list->items[at++];
+        if (filled)
+            column.list->items[here] = arg[1];
+        out->list->items[s] = column;
+    }
+    return FIRN_OK;
+}
+
+/* ---- map, select and their kin ---- */
+
+/* The arguments behind the first n positional ones. */
+static jinja_args rest_of(const jinja_args *raw, size_t n)
+{
+    jinja_args rest = *raw;
+
+    rest.items += n;
+    rest.n -= n;
+    return rest;
+}
+
+NATIVE(filter_map)
+{
+    jinja_list *list;
+    const jinja_row *row = NULL;
+    jinja_value attribute = {.type = JINJA_MISSING}, otherwise = {.type = JINJA_MISSING};
+    jinja_args rest = {0};
+
+    (void)arg;
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    if (raw->n == 0) {
+        for (size_t k = 0; k < raw->n_named; k++) {
+            if (firn_jinja_same_text(raw->named[k].key.string, "attribute"))
+                attribute = raw->named[k].value;
+            else if (firn_jinja_same_text(raw->named[k].key.string, "default"))
+                otherwise = raw->named[k].value;
+            else
+                return firn_jinja_fail(e, "map has no such named argument");
+        }
+        if (!given(attribute))
+            return firn_jinja_fail(e, "map requires a filter argument");
+    } else {
+        const jinja_string *name;
+        FIRN_TRY(firn_jinja_text_arg(e, raw->items[0], "map's filter", false, &name));
+        if (!(row = firn_jinja_find_filter(name)))
+            return firn_jinja_fail(e, "there is no filter named '%.*s'", (int)firn_min_i64((int64_t)name->size, 60),
+                                   name->data);
+        rest = rest_of(raw, 1);
+    }
+    FIRN_TRY(iterator(e, list->n, "generator", out));
+    for (size_t i = 0; i < list->n; i++) {
+        if (row)
+            FIRN_TRY(firn_jinja_call_row(e, row, list->items[i], &rest, &out->list->items[i]));
+        else
+            FIRN_TRY(select_attribute(e, list->items[i], attribute, otherwise, &out->list->items[i]));
+    }
+    return FIRN_OK;
+}
+
+static firn_status choose(jinja_eval *e, jinja_value self, const jinja_args *raw, bool by_attribute, bool wanted,
+                          jinja_value *out)
+{
+    jinja_list *list;
+    const jinja_row *row = NULL;
+    const size_t first = by_attribute;
+    jinja_args rest = {0};
+    size_t n = 0;
+
+    FIRN_TRY(firn_jinja_iterate(e, self, &list));
+    if (raw->n < first)
+        return firn_jinja_fail(e, "missing parameter for attribute name");
+    if (raw->n > first) {
+        const jinja_string *name;
+        FIRN_TRY(firn_jinja_text_arg(e, raw->items[first], "the test's name", false, &name));
+        if (!(row = firn_jinja_find_test(name)))
+            return firn_jinja_fail(e, "there is no test named '%.*s'", (int)firn_min_i64((int64_t)name->size, 60),
+                                   name->data);
+        rest = rest_of(raw, first + 1);
+    }
+    FIRN_TRY(iterator(e, list->n, "generator", out));
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_value v = list->items[i], passes;
+        if (by_attribute)
+            FIRN_TRY(select_attribute(e, v, raw->items[0], jinja_none(), &v));
+        passes = v;
+        if (row)
+            FIRN_TRY(firn_jinja_call_row(e, row, v, &rest, &passes));
+        if (firn_jinja_truth(passes) == wanted)
+            out->list->items[n++] = list->items[i];
+    }
+    out->list->n = n;
+    return FIRN_OK;
+}
+
+NATIVE(filter_select)
+{
+    (void)arg;
+    return choose(e, self, raw, false, true, out);
+}
+
+NATIVE(filter_reject)
+{
+    (void)arg;
+    return choose(e, self, raw, false, false, out);
+}
+
+NATIVE(filter_selectattr)
+{
+    (void)arg;
+    return choose(e, self, raw, true, true, out);
+}
+
+NATIVE(filter_rejectattr)
+{
+    (void)arg;
+    return choose(e, self, raw, true, false, out);
+}
+
+static const jinja_row filters[] = {
+    {"abs", filter_abs, "", 0},
+    {"attr", filter_attr, "name", 1},
+    {"batch", filter_batch, "linecount fill_with", 1},
+    {"capitalize", firn_jinja_capitalize, "", 0},
+    {"center", firn_jinja_center, "width", 0},
+    {"count", filter_length, "", 0},
+    {"d", filter_default, "default_value boolean", 0},
+    {"default", filter_default, "default_value boolean", 0},
+    {"dictsort", filter_dictsort, "case_sensitive by reverse", 0},
+    {"e", filter_escape, "", 0},
+    {"escape", filter_escape, "", 0},
+    {"filesizeformat", filter_filesizeformat, "binary", 0},
+    {"first", filter_first, "", 0},
+    {"float", filter_float, "default", 0},
+    {"forceescape", filter_forceescape, "", 0},
+    {"format", filter_format, NULL, 0},
+    {"groupby", filter_groupby, "attribute default case_sensitive", 1},
+    {"indent", filter_indent, "width first blank", 0},
+    {"int", filter_int, "default base", 0},
+    {"items", filter_items, "", 0},
+    {"join", filter_join, "d attribute", 0},
+    {"last", filter_last, "", 0},
+    {"length", filter_length, "", 0},
+    {"list", filter_list, "", 0},
+    {"lower", firn_jinja_lower, "", 0},
+    {"map", filter_map, NULL, 0},
+    {"max", filter_max, "case_sensitive attribute", 0},
+    {"min", filter_min, "case_sensitive attribute", 0},
+    {"reject", filter_reject, NULL, 0},
+    {"rejectattr", filter_rejectattr, NULL, 0},
+    {"replace", filter_replace, "old new count", 2},
+    {"reverse", filter_reverse, "", 0},
+    {"round", filter_round, "precision method", 0},
+    {"safe", filter_safe, "", 0},
+    {"select", filter_select, NULL, 0},
+    {"selectattr", filter_selectattr, NULL, 0},
+    {"slice", filter_slice, "slices fill_with", 1},
+    {"sort", filter_sort, "reverse case_sensitive attribute", 0},
+    {"string", filter_string, "", 0},
+    {"sum", filter_sum, "attribute start", 0},
+    {"title", filter_title, "", 0},
+    {"tojson", firn_jinja_tojson, "ensure_ascii indent separators sort_keys", 0},
+    {"trim", filter_trim, "chars", 0},
+    {"truncate", filter_truncate, "length killwords end leeway", 0},
+    {"unique", filter_unique, "case_sensitive attribute", 0},
+    {"upper", firn_jinja_upper, "", 0},
+    {"urlencode", filter_urlencode, "", 0},
+    {"wordcount", filter_wordcount, "", 0},
+    {"wordwrap", filter_wordwrap, "width break_long_words wrapstring break_on_hyphens", 0},
+    {0},
+};
+
+const jinja_row *firn_jinja_find_row(const jinja_row *rows, const jinja_string *name)
+{
+    for (const jinja_row *r = rows; r->name; r++)
+        if (firn_jinja_same_text(name, r->name))
+            return r;
+    return NULL;
+}
+
+const jinja_row *firn_jinja_find_filter(const jinja_string *name)
+{
+    return firn_jinja_find_row(filters, name);
+}

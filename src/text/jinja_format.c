@@ -1,0 +1,1035 @@
+/* How values print: str and repr, JSON, the % operator, str.format, strftime; as CPython does each. */
+#include "text/jinja_impl.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NESTING = 200, MAX_PRECISION = 400 };
+
+/* The shortest digits that read back as x, fixed for exponents from -4 to 15: Python's repr. */
+void firn_jinja_float_text(double x, char text[JINJA_FLOAT_BYTES])
+{
+    char digits[40];
+    int precision = fabs(x) < DBL_MIN ? 1 : 15; /* up to 15 digits are a number's own, unless it is subnormal */
+
+    if (isnan(x) || isinf(x)) {
+        snprintf(text, JINJA_FLOAT_BYTES, "%s", isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
+        return;
+    }
+    do
+        snprintf(digits, sizeof digits, "%.*e", precision - 1, x);
+    while (precision++ < 17 && strtod(digits, NULL) != x);
+
+    char *e = strchr(digits, 'e');
+    const int exponent = atoi(e + 1);
+    char d[24];
+    int n = 0;
+    for (const char *p = digits; p < e; p++)
+        if (*p >= '0' && *p <= '9')
+            d[n++] = *p;
+    while (n > 1 && d[n - 1] == '0')
+        n--;
+    char *out = text;
+    if (digits[0] == '-')
+        *out++ = '-';
+    if (exponent < -4 || exponent >= 16) {
+        *out++ = d[0];
+        if (n > 1)
+            *out++ = '.';
+        for (int i = 1; i < n; i++)
+            *out++ = d[i];
+        snprintf(out, 16, "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
+        return;
+    }
+    if (exponent < 0) {
+        *out++ = '0';
+        *out++ = '.';
+        for (int i = -1; i > exponent; i--)
+            *out++ = '0';
+    }
+    for (int i = 0; i < n || i <= exponent; i++) {
+        *out++ = i < n ? d[i] : '0';
+        if (i == exponent) {
+            *out++ = '.';
+            if (i + 1 >= n)
+                *out++ = '0';
+        }
+    }
+    *out = 0;
+}
+
+/* ---- repr and str ---- */
+
+static void repr_text(firn_text *out, const jinja_string *s)
+{
+    const bool twice = memchr(s->data, '\'', s->size) && !memchr(s->data, '"', s->size);
+    const char quote = twice ? '"' : '\'';
+
+    firn_text_putc(out, quote);
+    for (size_t i = 0; i < s->size;) {
+        const uint32_t c = firn_jinja_char_at(s->data + i);
+        const size_t n = firn_jinja_char_size(s->data[i]);
+        if (c == (uint32_t)quote || c == '\\')
+            firn_text_printf(out, "\\%c", (char)c);
+        else if (c == '\n' || c == '\r' || c == '\t')
+            firn_text_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+        else if (firn_jinja_is_printable(c))
+            firn_text_append(out, s->data + i, n);
+        else
+            firn_text_printf(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+        i += n;
+    }
+    firn_text_putc(out, quote);
+}
+
+static firn_status repr_items(jinja_eval *e, firn_text *out, const jinja_list *list, const char *ends, int depth)
+{
+    firn_text_putc(out, ends[0]);
+    for (size_t i = 0; i < list->n; i++) {
+        if (i)
+            firn_text_puts(out, ", ");
+        FIRN_TRY(firn_jinja_repr(e, out, list->items[i], depth + 1));
+    }
+    if (ends[0] == '(' && list->n == 1)
+        firn_text_putc(out, ',');
+    firn_text_putc(out, ends[1]);
+    return out->status;
+}
+
+static firn_status repr_dict(jinja_eval *e, firn_text *out, const jinja_dict *dict, int depth)
+{
+    firn_text_putc(out, '{');
+    for (size_t i = 0; i < dict->n; i++) {
+        if (i)
+            firn_text_puts(out, ", ");
+        FIRN_TRY(firn_jinja_repr(e, out, dict->entries[i].key, depth + 1));
+        firn_text_puts(out, ": ");
+        FIRN_TRY(firn_jinja_repr(e, out, dict->entries[i].value, depth + 1));
+    }
+    firn_text_putc(out, '}');
+    return out->status;
+}
+
+firn_status firn_jinja_repr(jinja_eval *e, firn_text *out, jinja_value v, int depth)
+{
+    char text[JINJA_FLOAT_BYTES];
+
+    FIRN_TRY(firn_jinja_step(e, 0));
+    if (depth >= MAX_NESTING)
+        return firn_jinja_fail(e, "a value nested more than %d levels deep is printed", MAX_NESTING);
+    switch (v.type) {
+    case JINJA_UNDEFINED:
+        firn_text_puts(out, "Undefined");
+        break;
+    case JINJA_NONE:
+        firn_text_puts(out, "None");
+        break;
+    case JINJA_BOOL:
+        firn_text_puts(out, v.boolean ? "True" : "False");
+        break;
+    case JINJA_INT:
+        firn_text_printf(out, "%lld", (long long)v.integer);
+        break;
+    case JINJA_FLOAT:
+        firn_jinja_float_text(v.real, text);
+        firn_text_puts(out, text);
+        break;
+    case JINJA_STRING:
+        FIRN_TRY(firn_jinja_step(e, v.string->size));
+        if (v.flag)
+            firn_text_puts(out, "Markup(");
+        repr_text(out, v.string);
+        if (v.flag)
+            firn_text_putc(out, ')');
+        break;
+    case JINJA_LIST:
+        return repr_items(e, out, v.list, "[]", depth);
+    case JINJA_TUPLE:
+        return repr_items(e, out, v.list, "()", depth);
+    case JINJA_RANGE:
+        firn_text_printf(out, v.list->range[2] == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
+                         (long long)v.list->range[0], (long long)v.list->range[1], (long long)v.list->range[2]);
+        break;
+    case JINJA_VIEW:
+        firn_text_printf(out, "%s(", v.list->label);
+        FIRN_TRY(repr_items(e, out, v.list, "[]", depth));
+        firn_text_putc(out, ')');
+        break;
+    case JINJA_DICT:
+        return repr_dict(e, out, v.dict, depth);
+    case JINJA_NAMESPACE:
+        firn_text_puts(out, "<Namespace ");
+        FIRN_TRY(repr_dict(e, out, v.dict, depth));
+        firn_text_putc(out, '>');
+        break;
+    case JINJA_MACRO:
+        firn_text_puts(out, "<Macro ");
+        repr_text(out, &v.macro->name);
+        firn_text_putc(out, '>');
+        break;
+    case JINJA_LOOP:
+        firn_text_printf(out, "<LoopContext %zu/%zu>", v.loop->i + 1, v.loop->list->n);
+        break;
+    default:
+        firn_text_printf(out, "<%s object>", firn_jinja_type_name(v));
+    }
+    return out->status;
+}
+
+firn_status firn_jinja_str(jinja_eval *e, firn_text *out, jinja_value v)
+{
+    if (v.type == JINJA_UNDEFINED)
+        return FIRN_OK;
+    if (v.type != JINJA_STRING)
+        return firn_jinja_repr(e, out, v, 0);
+    FIRN_TRY(firn_jinja_step(e, v.string->size));
+    firn_text_append(out, v.string->data, v.string->size);
+    return out->status;
+}
+
+firn_status firn_jinja_to_string(jinja_eval *e, jinja_value v, jinja_value *out)
+{
+    firn_text text;
+
+    if (v.type == JINJA_STRING) {
+        *out = v;
+        return FIRN_OK;
+    }
+    firn_jinja_text(e, &text);
+    const firn_status status = firn_jinja_str(e, &text, v);
+    if (status != FIRN_OK) {
+        firn_text_free(&text);
+        return status;
+    }
+    return firn_jinja_take(e, &text, out);
+}
+
+void firn_jinja_escape(firn_text *out, const char *s, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        switch (s[i]) {
+        case '&':
+            firn_text_puts(out, "&amp;");
+            break;
+        case '<':
+            firn_text_puts(out, "&lt;");
+            break;
+        case '>':
+            firn_text_puts(out, "&gt;");
+            break;
+        case '"':
+            firn_text_puts(out, "&#34;");
+            break;
+        case '\'':
+            firn_text_puts(out, "&#39;");
+            break;
+        default:
+            firn_text_putc(out, s[i]);
+        }
+    }
+}
+
+/* ---- formatted numbers and texts, for % and str.format ---- */
+
+typedef struct {
+    char fill[5], align, sign, type;
+    bool alternate, zero, comma;
+    int64_t width, precision; /* precision -1: not given */
+} format_spec;
+
+static firn_status pad(jinja_eval *e, firn_text *out, const format_spec *spec, char align, const char *sign,
+                       const char *body, size_t size)
+{
+    const size_t n = strlen(sign) + firn_jinja_chars(body, size);
+    const size_t width = spec->width > 0 ? (size_t)spec->width : 0;
+    const size_t fill = width > n ? width - n : 0;
+
+    if (width > e->limits.memory)
+        return firn_fail(e->ctx, FIRN_ERR_MEMORY,
+                         "chat template, line %d: a width of %zu passes the limit of %zu bytes", e->line, width,
+                         e->limits.memory);
+    FIRN_TRY(firn_jinja_step(e, size + fill));
+    const size_t left = align == '>' ? fill : align == '^' ? fill / 2 : 0;
+    if (align == '=')
+        firn_text_puts(out, sign);
+    for (size_t i = 0; i < (align == '=' ? fill : left); i++)
+        firn_text_puts(out, spec->fill);
+    if (align != '=')
+        firn_text_puts(out, sign);
+    firn_text_append(out, body, size);
+    for (size_t i = 0; align != '=' && i < fill - left; i++)
+        firn_text_puts(out, spec->fill);
+    return out->status;
+}
+
+static char number_align(const format_spec *spec)
+{
+    return spec->align ? spec->align : spec->zero ? '=' : '>';
+}
+
+/* Puts commas between groups of three before the point. */
+static void group(char *text, size_t room)
+{
+    char grouped[MAX_PRECISION + 800];
+    const size_t whole = strspn(text, "0123456789");
+    size_t n = 0;
+
+    for (size_t i = 0; text[i] && n + 2 < sizeof grouped; i++) {
+        if (i && i < whole && (whole - i) % 3 == 0)
+            grouped[n++] = ',';
+        grouped[n++] = text[i];
+    }
+    grouped[n] = 0;
+    snprintf(text, room, "%s", grouped);
+}
+
+static firn_status put_float(jinja_eval *e, firn_text *out, const format_spec *spec, double x)
+{
+    char text[MAX_PRECISION + 800], format[16];
+    const int precision = spec->precision < 0 ? 6 : (int)firn_min_i64(spec->precision, MAX_PRECISION + 1);
+    const char *sign = signbit(x) && !isnan(x) ? "-" : spec->sign == '+' ? "+" : spec->sign == ' ' ? " " : "";
+
+    if (precision > MAX_PRECISION)
+        return firn_jinja_fail(e, "a precision of more than %d digits", MAX_PRECISION);
+    if (spec->type == 'r') {
+        firn_jinja_float_text(fabs(x), text);
+    } else {
+        snprintf(format, sizeof format, "%%%s.*%c", spec->alternate ? "#" : "", spec->type == '%' ? 'f' : spec->type);
+        snprintf(text, sizeof text - 2, format, precision, spec->type == '%' ? fabs(x) * 100 : fabs(x));
+        if (spec->type == '%')
+            strcat(text, "%");
+    }
+    if (spec->comma)
+        group(text, sizeof text);
+    return pad(e, out, spec, number_align(spec), sign, text, strlen(text));
+}
+
+static firn_status put_int(jinja_eval *e, firn_text *out, const format_spec *spec, int64_t value)
+{
+    char digits[MAX_PRECISION + 800], sign[8];
+    const int base = spec->type == 'x' || spec->type == 'X' ? 16 : spec->type == 'o' ? 8 : spec->type == 'b' ? 2 : 10;
+    uint64_t v = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    size_t at = sizeof digits - 1;
+
+    digits[at] = 0;
+    do {
+        digits[--at] = (spec->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[v % (unsigned)base];
+        v /= (unsigned)base;
+    } while (v);
+    if (spec->precision > MAX_PRECISION)
+        return firn_jinja_fail(e, "a precision of more than %d digits", MAX_PRECISION);
+    while ((int64_t)(sizeof digits - 1 - at) < spec->precision)
+        digits[--at] = '0';
+    memmove(digits, digits + at, sizeof digits - at);
+    if (spec->comma)
+        group(digits, sizeof digits);
+    snprintf(sign, sizeof sign, "%s%s",
+             value < 0           ? "-"
+             : spec->sign == '+' ? "+"
+             : spec->sign == ' ' ? " "
+                                 : "",
+             !spec->alternate || base == 10 ? ""
+             : base == 2                    ? "0b"
+             : base == 8                    ? "0o"
+             : spec->type == 'X'            ? "0X"
+                                            : "0x");
+    return pad(e, out, spec, number_align(spec), sign, digits, strlen(digits));
+}
+
+static firn_status put_text(jinja_eval *e, firn_text *out, const format_spec *spec, jinja_value v, bool repr)
+{
+    firn_text text;
+
+    firn_jinja_text(e, &text);
+    firn_status status = repr ? firn_jinja_repr(e, &text, v, 0) : firn_jinja_str(e, &text, v);
+    if (status == FIRN_OK) {
+        size_t size = text.size;
+        if (spec->precision >= 0)
+            size = firn_jinja_offset(firn_text_cstr(&text), size, (size_t)spec->precision);
+        status = pad(e, out, spec, spec->align ? spec->align : '<', "", firn_text_cstr(&text), size);
+    }
+    firn_text_free(&text);
+    return status;
+}
+
+/* ---- the % operator ---- */
+
+typedef struct {
+    const jinja_args *args;
+    size_t next;
+} percent_args;
+
+static firn_status next_arg(jinja_eval *e, percent_args *p, jinja_value *v)
+{
+    if (p->next >= p->args->n)
+        return firn_jinja_fail(e, "not enough arguments for format string");
+    *v = p->args->items[p->next++];
+    return FIRN_OK;
+}
+
+/* A number or *, at f[*i]. */
+static firn_status count(jinja_eval *e, const jinja_string *f, size_t *i, percent_args *p, int64_t *out)
+{
+    *out = 0;
+    if (*i < f->size && f->data[*i] == '*') {
+        jinja_value v;
+        ++*i;
+        FIRN_TRY(next_arg(e, p, &v));
+        return firn_jinja_int_arg(e, v, "'*'", 0, out);
+    }
+    for (; *i < f->size && f->data[*i] >= '0' && f->data[*i] <= '9'; ++*i)
+        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, f->data[*i] - '0', out))
+            return firn_jinja_fail(e, "a width in a format string is too large");
+    return FIRN_OK;
+}
+
+static firn_status convert(jinja_eval *e, firn_text *out, format_spec *spec, jinja_value v)
+{
+    switch (spec->type) {
+    case 's':
+    case 'r':
+    case 'a':
+        if (spec->align != '<')
+            spec->align = '>';
+        return put_text(e, out, spec, v, spec->type != 's');
+    case 'c':
+        if (v.type == JINJA_STRING && firn_jinja_length(v) == 1)
+            return put_text(e, out, spec, v, false);
+        if (jinja_is_integer(v) && jinja_as_int(v) > 0 && jinja_as_int(v) <= 0x10FFFF) {
+            firn_text_codepoint(out, (uint32_t)jinja_as_int(v));
+            return out->status;
+        }
+        return firn_jinja_fail(e, "%%c requires int or char");
+    case 'd':
+    case 'i':
+    case 'u':
+    case 'x':
+    case 'X':
+    case 'o':
+        if (v.type == JINJA_FLOAT && strchr("diu", spec->type)) {
+            if (!(fabs(v.real) < 9e18))
+                return firn_jinja_fail(e, "%%%c: the float does not fit 64 bits", spec->type);
+            v = jinja_int((int64_t)v.real);
+        }
+        if (!jinja_is_integer(v))
+            return v.type == JINJA_UNDEFINED ? firn_jinja_fail_undefined(e, v)
+                                             : firn_jinja_fail(e, "%%%c format: a number is required, not %s",
+                                                               spec->type, firn_jinja_type_name(v));
+        return put_int(e, out, spec, jinja_as_int(v));
+    case 'e':
+    case 'E':
+    case 'f':
+    case 'F':
+    case 'g':
+    case 'G':
+        if (!jinja_is_number(v))
+            return v.type == JINJA_UNDEFINED
+                       ? firn_jinja_fail_undefined(e, v)
+                       : firn_jinja_fail(e, "must be real number, not %s", firn_jinja_type_name(v));
+        return put_float(e, out, spec, jinja_as_double(v));
+    default:
+        return firn_jinja_fail(e, "unsupported format character '%c'", spec->type);
+    }
+}
+
+static firn_status percent(jinja_eval *e, firn_text *out, const jinja_string *f, const jinja_args *args)
+{
+    percent_args p = {.args = args};
+    bool mapped = false;
+
+    for (size_t i = 0; i < f->size;) {
+        const char *next = memchr(f->data + i, '%', f->size - i);
+        const size_t plain = next ? (size_t)(next - f->data) - i : f->size - i;
+        firn_text_append(out, f->data + i, plain);
+        i += plain + 1;
+        if (!next)
+            break;
+        format_spec spec = {.fill = " ", .precision = -1};
+        jinja_value v = {.type = JINJA_MISSING};
+        if (i < f->size && f->data[i] == '(') {
+            const char *end = memchr(f->data + i, ')', f->size - i);
+            if (!end)
+                return firn_jinja_fail(e, "incomplete format key");
+            mapped = true;
+            for (size_t k = 0; k < args->n_named; k++)
+                if (args->named[k].key.type == JINJA_STRING &&
+                    args->named[k].key.string->size == (size_t)(end - f->data) - i - 1 &&
+                    memcmp(args->named[k].key.string->data, f->data + i + 1, args->named[k].key.string->size) == 0)
+                    v = args->named[k].value;
+            if (v.type == JINJA_MISSING)
+                return firn_jinja_fail(e, "the format string names a key that was not given");
+            i = (size_t)(end - f->data) + 1;
+        }
+        for (; i < f->size && f->data[i] && strchr("#0- +", f->data[i]); i++) {
+            const char c = f->data[i];
+            if (c == '#')
+                spec.alternate = true;
+            else if (c == '0')
+                spec.zero = true;
+            else if (c == '-')
+                spec.align = '<';
+            else if (spec.sign != '+')
+                spec.sign = c;
+        }
+        FIRN_TRY(count(e, f, &i, &p, &spec.width));
+        if (spec.width < 0) {
+            spec.align = '<';
+            spec.width = spec.width == INT64_MIN ? INT64_MAX : -spec.width;
+        }
+        if (i < f->size && f->data[i] == '.') {
+            i++;
+            FIRN_TRY(count(e, f, &i, &p, &spec.precision));
+            if (spec.precision < 0)
+                spec.precision = 0;
+        }
+        while (i < f->size && f->data[i] && strchr("hlL", f->data[i]))
+            i++;
+        if (i >= f->size)
+            return firn_jinja_fail(e, "incomplete format");
+        spec.type = f->data[i++];
+        if (spec.type == '%') {
+            firn_text_putc(out, '%');
+            continue;
+        }
+        if (v.type == JINJA_MISSING)
+            FIRN_TRY(next_arg(e, &p, &v));
+        if (spec.zero && !spec.align && strchr("diuxXoeEfFgG", spec.type))
+            spec.fill[0] = '0';
+        FIRN_TRY(convert(e, out, &spec, v));
+    }
+    if (!mapped && !args->n_named && p.next < args->n)
+        return firn_jinja_fail(e, "not all arguments converted during string formatting");
+    return out->status;
+}
+
+static firn_status finish(jinja_eval *e, firn_text *text, firn_status status, jinja_value *out)
+{
+    if (status == FIRN_OK)
+        return firn_jinja_take(e, text, out);
+    firn_text_free(text);
+    return status;
+}
+
+firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const jinja_args *args, jinja_value *out)
+{
+    firn_text text;
+
+    FIRN_TRY(firn_jinja_step(e, format->size));
+    firn_jinja_text(e, &text);
+    return finish(e, &text, percent(e, &text, format, args), out);
+}
+
+/* ---- str.format: {}, {0}, {name}, {a.b[c]}, !r, and [[fill]align][sign][#][0][width][,][.precision][type] ---- */
+
+static firn_status field(jinja_eval *e, const char *s, size_t size, const jinja_args *args, size_t *automatic,
+                         jinja_value *out)
+{
+    size_t n = 0;
+    int64_t index;
+
+    while (n < size && s[n] != '.' && s[n] != '[')
+        n++;
+    if (n == 0 || firn_jinja_parse_int(s, n, 10, &index)) {
+        const size_t i = n == 0 ? (*automatic)++ : (size_t)index;
+        if (i >= args->n)
+            return firn_jinja_fail(e, "Replacement index %zu out of range for positional args tuple", i);
+        *out = args->items[i];
+    } else {
+        *out = (jinja_value){.type = JINJA_MISSING};
+        for (size_t k = 0; k < args->n_named; k++)
+            if (args->named[k].key.string->size == n && memcmp(args->named[k].key.string->data, s, n) == 0)
+                *out = args->named[k].value;
+        if (out->type == JINJA_MISSING)
+            return firn_jinja_fail(e, "the format string names a key that was not given");
+    }
+    while (n < size) {
+        const bool item = s[n] == '[';
+        const size_t begin = ++n;
+        while (n < size && (item ? s[n] != ']' : s[n] != '.' && s[n] != '['))
+            n++;
+        jinja_value key;
+        FIRN_TRY(firn_jinja_view(e, s + begin, n - begin, &key));
+        if (!item)
+            FIRN_TRY(firn_jinja_attribute(e, *out, key.string, out));
+        else if (firn_jinja_parse_int(s + begin, n - begin, 10, &index))
+            FIRN_TRY(firn_jinja_item(e, *out, jinja_int(index), out));
+        else
+            FIRN_TRY(firn_jinja_item(e, *out, key, out));
+        n += item && n < size;
+        if (n < size && s[n] != '.' && s[n] != '[')
+            return firn_jinja_fail(e, "a field of a format string cannot be read");
+    }
+    return FIRN_OK;
+}
+
+static firn_status read_spec(jinja_eval *e, const char *s, size_t size, format_spec *spec)
+{
+    const jinja_string text = {s, size};
+    size_t i = 0;
+
+    *spec = (format_spec){.fill = " ", .precision = -1};
+    const size_t first = size ? firn_jinja_char_size(*s) : 0;
+    if (first && first < size && strchr("<>^=", s[first]) && s[first]) {
+        memset(spec->fill, 0, sizeof spec->fill);
+        memcpy(spec->fill, s, first);
+        spec->align = s[first];
+        i = first + 1;
+    } else if (size && *s && strchr("<>^=", *s)) {
+        spec->align = s[i++];
+    }
+    if (i < size && (s[i] == '+' || s[i] == '-' || s[i] == ' '))
+        spec->sign = s[i++];
+    if (i < size && s[i] == '#') {
+        spec->alternate = true;
+        i++;
+    }
+    if (i < size && s[i] == '0' && !spec->align) {
+        spec->zero = true;
+        memcpy(spec->fill, "0", 2);
+    }
+    FIRN_TRY(count(e, &text, &i, &(percent_args){.args = &(jinja_args){0}}, &spec->width));
+    if (i < size && s[i] == ',') {
+        spec->comma = true;
+        i++;
+    }
+    if (i < size && s[i] == '.') {
+        i++;
+        FIRN_TRY(count(e, &text, &i, &(percent_args){.args = &(jinja_args){0}}, &spec->precision));
+    }
+    if (i < size)
+        spec->type = s[i++];
+    return i == size ? FIRN_OK : firn_jinja_fail(e, "a format specifier cannot be read");
+}
+
+static firn_status put_formatted(jinja_eval *e, firn_text *out, format_spec *spec, jinja_value v)
+{
+    if (v.type == JINJA_INT || (v.type == JINJA_BOOL && spec->type && spec->type != 's')) {
+        if (!spec->type || strchr("dxXobn", spec->type))
+            return put_int(e, out, spec, jinja_as_int(v));
+        if (strchr("eEfFgG%", spec->type))
+            return put_float(e, out, spec, jinja_as_double(v));
+    } else if (v.type == JINJA_FLOAT) {
+        if (!spec->type) {
+            spec->type = spec->precision < 0 ? 'r' : 'g';
+            return put_float(e, out, spec, v.real);
+        }
+        if (strchr("eEfFgG%", spec->type))
+            return put_float(e, out, spec, v.real);
+    } else if (!spec->type || spec->type == 's') {
+        return put_text(e, out, spec, v, false);
+    }
+    return firn_jinja_fail(e, "unknown format code '%c' for object of type '%s'", spec->type, firn_jinja_type_name(v));
+}
+
+static firn_status str_format(jinja_eval *e, firn_text *out, const jinja_string *f, const jinja_args *args)
+{
+    size_t automatic = 0;
+
+    for (size_t i = 0; i < f->size; i++) {
+        const char c = f->data[i];
+        const bool twice = i + 1 < f->size && f->data[i + 1] == c;
+        if (c != '{' && c != '}') {
+            firn_text_putc(out, c);
+            continue;
+        }
+        if (twice) {
+            firn_text_putc(out, c);
+            i++;
+            continue;
+        }
+        if (c == '}')
+            return firn_jinja_fail(e, "Single '}' encountered in format string");
+        const size_t begin = i + 1;
+        const char *end = memchr(f->data + begin, '}', f->size - begin);
+        if (!end)
+            return firn_jinja_fail(e, "Single '{' encountered in format string");
+        size_t size = (size_t)(end - f->data) - begin;
+        i = begin + size;
+        if (memchr(f->data + begin, '{', size))
+            return firn_jinja_fail(e, "fields inside of fields of a format string are not supported");
+        format_spec spec;
+        const char *colon = memchr(f->data + begin, ':', size);
+        const size_t spec_at = colon ? (size_t)(colon - f->data) - begin + 1 : size;
+        FIRN_TRY(read_spec(e, f->data + begin + spec_at, size - spec_at, &spec));
+        size = colon ? spec_at - 1 : size;
+        char conversion = 0;
+        if (size >= 2 && f->data[begin + size - 2] == '!') {
+            conversion = f->data[begin + size - 1];
+            size -= 2;
+        }
+        jinja_value v;
+        FIRN_TRY(field(e, f->data + begin, size, args, &automatic, &v));
+        if (conversion)
+            FIRN_TRY(put_text(e, out, &spec, v, conversion != 's'));
+        else
+            FIRN_TRY(put_formatted(e, out, &spec, v));
+    }
+    return out->status;
+}
+
+firn_status firn_jinja_str_format(jinja_eval *e, const jinja_string *format, const jinja_args *args, jinja_value *out)
+{
+    firn_text text;
+
+    FIRN_TRY(firn_jinja_step(e, format->size));
+    firn_jinja_text(e, &text);
+    return finish(e, &text, str_format(e, &text, format, args), out);
+}
+
+/* ---- strftime, with English names and glibc's flags - _ 0 ^ ---- */
+
+static int iso_week(const struct tm *t, int *year)
+{
+    const int weekday = (t->tm_wday + 6) % 7; /* Monday 0 */
+    int week = (t->tm_yday - weekday + 10) / 7;
+
+    *year = t->tm_year + 1900;
+    if (week < 1) {
+        const int last = *year - 1;
+        const bool leap = (last % 4 == 0 && last % 100 != 0) || last % 400 == 0;
+        week = (t->tm_yday + (leap ? 366 : 365) - weekday + 10) / 7;
+        *year = last;
+    } else if (week == 53) {
+        const bool leap = (*year % 4 == 0 && *year % 100 != 0) || *year % 400 == 0;
+        if (t->tm_yday - weekday + 3 >= (leap ? 366 : 365)) {
+            week = 1;
+            ++*year;
+        }
+    }
+    return week;
+}
+
+static void put_time(firn_text *out, const struct tm *t, const char *format, size_t size)
+{
+    static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
+                                         "July",    "August",   "September", "October", "November", "December"};
+    const int hour12 = t->tm_hour % 12 ? t->tm_hour % 12 : 12;
+
+    for (size_t i = 0; i < size; i++) {
+        if (format[i] != '%' || i + 1 == size) {
+            firn_text_putc(out, format[i]);
+            continue;
+        }
+        char flag = 0;
+        if (i + 2 < size && strchr("-_0^", format[i + 1]))
+            flag = format[++i];
+        const char c = format[++i];
+        int number = -1, width = 2, year;
+        char fill = '0';
+        const char *text = NULL, *composed = NULL;
+        int cut = 99;
+        switch (c) {
+        case 'a':
+        case 'A':
+            text = days[t->tm_wday % 7];
+            cut = c == 'a' ? 3 : 99;
+            break;
+        case 'b':
+        case 'h':
+        case 'B':
+            text = months[t->tm_mon % 12];
+            cut = c == 'B' ? 99 : 3;
+            break;
+        case 'p':
+            text = t->tm_hour < 12 ? "AM" : "PM";
+            break;
+        case 'c':
+            composed = "%a %b %e %H:%M:%S %Y";
+            break;
+        case 'x':
+        case 'D':
+            composed = "%m/%d/%y";
+            break;
+        case 'X':
+        case 'T':
+            composed = "%H:%M:%S";
+            break;
+        case 'F':
+            composed = "%Y-%m-%d";
+            break;
+        case 'R':
+            composed = "%H:%M";
+            break;
+        case 'r':
+            composed = "%I:%M:%S %p";
+            break;
+        case 'Y':
+            number = t->tm_year + 1900;
+            width = 4;
+            break;
+        case 'G':
+            iso_week(t, &number);
+            width = 4;
+            break;
+        case 'V':
+            number = iso_week(t, &year);
+            break;
+        case 'C':
+            number = (t->tm_year + 1900) / 100;
+            break;
+        case 'y':
+            number = t->tm_year % 100;
+            break;
+        case 'm':
+            number = t->tm_mon + 1;
+            break;
+        case 'd':
+        case 'e':
+            number = t->tm_mday;
+            fill = c == 'e' ? ' ' : '0';
+            break;
+        case 'H':
+        case 'k':
+            number = t->tm_hour;
+            fill = c == 'k' ? ' ' : '0';
+            break;
+        case 'I':
+        case 'l':
+            number = hour12;
+            fill = c == 'l' ? ' ' : '0';
+            break;
+        case 'M':
+            number = t->tm_min;
+            break;
+        case 'S':
+            number = t->tm_sec;
+            break;
+        case 'f': /* the fixed time has no fraction of a second */
+            number = 0;
+            width = 6;
+            break;
+        case 'j':
+            number = t->tm_yday + 1;
+            width = 3;
+            break;
+        case 'u':
+            number = t->tm_wday ? t->tm_wday : 7;
+            width = 1;
+            break;
+        case 'w':
+            number = t->tm_wday;
+            width = 1;
+            break;
+        case 'U':
+            number = (t->tm_yday + 7 - t->tm_wday) / 7;
+            break;
+        case 'W':
+            number = (t->tm_yday + 7 - (t->tm_wday + 6) % 7) / 7;
+            break;
+        case 'n':
+        case 't':
+            firn_text_putc(out, c == 'n' ? '\n' : '\t');
+            break;
+        case 'z':
+        case 'Z': /* a time without a zone */
+            break;
+        case '%':
+            firn_text_putc(out, '%');
+            break;
+        default:
+            firn_text_putc(out, '%');
+            if (flag)
+                firn_text_putc(out, flag);
+            firn_text_putc(out, c);
+        }
+        if (composed) {
+            put_time(out, t, composed, strlen(composed));
+        } else if (text) {
+            for (int k = 0; text[k] && k < cut; k++)
+                firn_text_putc(out, flag == '^' && text[k] >= 'a' && text[k] <= 'z' ? (char)(text[k] - 32) : text[k]);
+        } else if (number >= 0) {
+            if (flag == '_' || flag == '0')
+                fill = flag == '_' ? ' ' : '0';
+            if (flag == '-')
+                width = 0;
+            firn_text_printf(out, fill == ' ' ? "%*d" : "%0*d", width, number);
+        }
+    }
+}
+
+firn_status firn_jinja_strftime(jinja_eval *e, const jinja_string *format, jinja_value *out)
+{
+    firn_text text;
+
+    FIRN_TRY(firn_jinja_step(e, format->size));
+    firn_jinja_text(e, &text);
+    put_time(&text, &e->now, format->data, format->size);
+    return firn_jinja_take(e, &text, out);
+}
+
+/* ---- JSON, as json.dumps writes it with the options that transformers passes ---- */
+
+typedef struct {
+    firn_text *out;
+    bool ascii, sort;
+    const jinja_string *indent; /* NULL: on one line */
+    jinja_string item, key;     /* separators */
+} json_writer;
+
+static void json_text(json_writer *w, const jinja_string *s)
+{
+    firn_text *out = w->out;
+
+    firn_text_putc(out, '"');
+    for (size_t i = 0; i < s->size;) {
+        const uint32_t c = firn_jinja_char_at(s->data + i);
+        const size_t n = firn_jinja_char_size(s->data[i]);
+        static const char special[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
+        const char *known = c && c < 0x80 ? strchr(special, (int)c) : NULL;
+        if (known)
+            firn_text_printf(out, "\\%c", letters[known - special]);
+        else if (c < 0x20 || (w->ascii && c >= 0x7F && c < 0x10000))
+            firn_text_printf(out, "\\u%04x", (unsigned)c);
+        else if (w->ascii && c >= 0x10000)
+            firn_text_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
+                             (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
+        else
+            firn_text_append(out, s->data + i, n);
+        i += n;
+    }
+    firn_text_putc(out, '"');
+}
+
+static void json_float(json_writer *w, double x)
+{
+    char text[JINJA_FLOAT_BYTES];
+
+    firn_jinja_float_text(x, text);
+    firn_text_puts(w->out, isnan(x) ? "NaN" : isinf(x) ? (x < 0 ? "-Infinity" : "Infinity") : text);
+}
+
+static void json_line(json_writer *w, int depth)
+{
+    if (!w->indent)
+        return;
+    firn_text_putc(w->out, '\n');
+    for (int i = 0; i < depth; i++)
+        firn_text_append(w->out, w->indent->data, w->indent->size);
+}
+
+static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int depth);
+
+static firn_status json_key(jinja_eval *e, json_writer *w, jinja_value key)
+{
+    if (key.type == JINJA_STRING) {
+        json_text(w, key.string);
+        return FIRN_OK;
+    }
+    if (key.type != JINJA_NONE && !jinja_is_number(key))
+        return firn_jinja_fail(e, "keys must be str, int, float, bool or None, not %s", firn_jinja_type_name(key));
+    firn_text_putc(w->out, '"');
+    FIRN_TRY(json_value(e, w, key, 0));
+    firn_text_putc(w->out, '"');
+    return FIRN_OK;
+}
+
+static firn_status json_dict(jinja_eval *e, json_writer *w, const jinja_dict *dict, int depth)
+{
+    size_t *order = firn_jinja_alloc(e, dict->n, sizeof *order);
+
+    if (!order)
+        return FIRN_ERR_MEMORY;
+    if (w->sort) {
+        jinja_value *keys = firn_jinja_alloc(e, dict->n, sizeof *keys);
+        if (!keys)
+            return FIRN_ERR_MEMORY;
+        for (size_t i = 0; i < dict->n; i++)
+            keys[i] = dict->entries[i].key;
+        FIRN_TRY(firn_jinja_sort(e, keys, order, dict->n, false));
+    }
+    firn_text_putc(w->out, '{');
+    for (size_t i = 0; i < dict->n; i++) {
+        const jinja_entry *entry = &dict->entries[w->sort ? order[i] : i];
+        if (i)
+            firn_text_append(w->out, w->item.data, w->item.size);
+        json_line(w, depth + 1);
+        FIRN_TRY(json_key(e, w, entry->key));
+        firn_text_append(w->out, w->key.data, w->key.size);
+        FIRN_TRY(json_value(e, w, entry->value, depth + 1));
+    }
+    if (dict->n)
+        json_line(w, depth);
+    firn_text_putc(w->out, '}');
+    return FIRN_OK;
+}
+
+static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int depth)
+{
+    FIRN_TRY(firn_jinja_step(e, w->indent ? w->indent->size * (size_t)depth : 0));
+    FIRN_TRY(w->out->status);
+    if (depth >= MAX_NESTING)
+        return firn_jinja_fail(e, "a value nested more than %d levels deep is written as JSON", MAX_NESTING);
+    switch (v.type) {
+    case JINJA_NONE:
+        firn_text_puts(w->out, "null");
+        return FIRN_OK;
+    case JINJA_BOOL:
+        firn_text_puts(w->out, v.boolean ? "true" : "false");
+        return FIRN_OK;
+    case JINJA_INT:
+        firn_text_printf(w->out, "%lld", (long long)v.integer);
+        return FIRN_OK;
+    case JINJA_FLOAT:
+        json_float(w, v.real);
+        return FIRN_OK;
+    case JINJA_STRING:
+        FIRN_TRY(firn_jinja_step(e, v.string->size));
+        json_text(w, v.string);
+        return FIRN_OK;
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+        firn_text_putc(w->out, '[');
+        for (size_t i = 0; i < v.list->n; i++) {
+            if (i)
+                firn_text_append(w->out, w->item.data, w->item.size);
+            json_line(w, depth + 1);
+            FIRN_TRY(json_value(e, w, v.list->items[i], depth + 1));
+        }
+        if (v.list->n)
+            json_line(w, depth);
+        firn_text_putc(w->out, ']');
+        return FIRN_OK;
+    case JINJA_DICT:
+        return json_dict(e, w, v.dict, depth);
+    default:
+        return firn_jinja_fail(e, "Object of type %s is not JSON serializable", firn_jinja_type_name(v));
+    }
+}
+
+firn_status firn_jinja_tojson(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,
+                              jinja_value *out)
+{
+    enum { ASCII, INDENT, SEPARATORS, SORT };
+    firn_text text;
+    json_writer w = {.ascii = firn_jinja_truth(arg[ASCII]), .sort = firn_jinja_truth(arg[SORT])};
+    jinja_value indent = arg[INDENT];
+
+    (void)raw;
+    if (jinja_is_integer(indent)) {
+        char spaces[64];
+        const int64_t n = jinja_as_int(indent);
+        if (n > (int64_t)sizeof spaces)
+            return firn_jinja_fail(e, "tojson takes an indent of at most %zu", sizeof spaces);
+        memset(spaces, ' ', sizeof spaces);
+        FIRN_TRY(firn_jinja_string(e, spaces, n > 0 ? (size_t)n : 0, &indent));
+    }
+    FIRN_TRY(firn_jinja_text_arg(e, indent, "indent", true, &w.indent));
+    w.item = w.indent ? (jinja_string){",", 1} : (jinja_string){", ", 2};
+    w.key = (jinja_string){": ", 2};
+    if (arg[SEPARATORS].type == JINJA_LIST || arg[SEPARATORS].type == JINJA_TUPLE) {
+        const jinja_list *pair = arg[SEPARATORS].list;
+        if (pair->n != 2 || pair->items[0].type != JINJA_STRING || pair->items[1].type != JINJA_STRING)
+            return firn_jinja_fail(e, "tojson takes two strings as separators");
+        w.item = *pair->items[0].string;
+        w.key = *pair->items[1].string;
+    } else if (arg[SEPARATORS].type > JINJA_NONE) {
+        return firn_jinja_fail(e, "tojson takes two strings as separators");
+    }
+    firn_jinja_text(e, &text);
+    w.out = &text;
+    return finish(e, &text, json_value(e, &w, self, 0), out);
+}
