@@ -1,0 +1,62 @@
+/* firn tokenize: text to a JSON array of ids. */
+#include "cmd.h"
+#include "core/file.h"
+#include "text/tokenizer.h"
+
+#include <string.h>
+
+int cmd_tokenize(int argc, char **argv)
+{
+    const char *file = NULL;
+    bool no_bos = false, parse_special = false;
+    const cmd_option options[] = {
+        {"--file", 's', &file, "F", "tokenize the bytes of this file instead, its last newline included", 0, 0},
+        {"--no-bos", 'b', &no_bos, NULL, "neither BOS nor EOS, whatever the vocabulary asks for", 0, 0},
+        {"--parse-special", 'b', &parse_special, NULL, "take the text of a control token for that token", 0, 0},
+        {0},
+    };
+    const cmd_spec spec = {
+        .usage = "firn tokenize MODEL TEXT|--file F [--no-bos] [--parse-special]",
+        .about = "Prints the ids of a text as a JSON array, with BOS and EOS as the vocabulary asks.\n"
+                 "MODEL is a GGUF file; one that holds only a vocabulary will do.",
+        .options = options,
+        .min_args = 1,
+        .max_args = 2,
+    };
+    int n, status;
+
+    if (!cmd_parse(&spec, argc, argv, &n, &status))
+        return status;
+    if ((n == 2) == (file != NULL))
+        return cmd_usage("tokenize", "expected a text or --file F, %s", file ? "not both" : "got neither");
+
+    firn_context *ctx = cmd_context(1);
+    if (!ctx)
+        return 1;
+    firn_gguf *gguf = NULL;
+    firn_tokenizer *tok = NULL;
+    firn_tokens tokens = {0};
+    char *content = NULL;
+    size_t size = 0;
+    firn_status done = firn_gguf_open(ctx, argv[1], &gguf);
+    if (done == FIRN_OK && (done = firn_tokenizer_create(ctx, gguf, &tok)) != FIRN_OK)
+        firn_fail_in(ctx, done, "%s", argv[1]);
+    if (done == FIRN_OK && file)
+        done = firn_file_read(ctx, file, 0, &content, &size);
+    if (done == FIRN_OK)
+        done = firn_tokenize(ctx, tok, file ? content : argv[2], file ? size : strlen(argv[2]),
+                             (no_bos ? 0 : FIRN_ADD_SPECIAL) | (parse_special ? FIRN_PARSE_SPECIAL : 0), &tokens);
+    if (done == FIRN_OK) {
+        putchar('[');
+        for (size_t i = 0; i < tokens.n; i++)
+            printf("%s%d", i ? ", " : "", (int)tokens.ids[i]);
+        puts("]");
+    }
+    status = done == FIRN_OK ? 0 : cmd_fail_ctx(ctx);
+    firn_tokens_free(ctx, &tokens);
+    firn_free(ctx, content);
+    firn_tokenizer_destroy(tok);
+    firn_gguf_close(gguf);
+    firn_context_destroy(ctx);
+    return status;
+}
