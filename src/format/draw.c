@@ -6,8 +6,7 @@
 #include "format/draw.h"
 
 #include "core/random.h"
-#include "format/format.h"
-#include "op/mathf.h"
+#include "format/common.h"
 
 #include <math.h>
 #include <string.h>

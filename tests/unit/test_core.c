@@ -20,6 +20,8 @@ static void errors_are_kept_and_prefixed(void **state)
     assert_string_equal(firn_error(ctx), "expected 1, got 2");
     firn_fail_in(ctx, FIRN_ERR_FORMAT, "a.gguf");
     assert_string_equal(firn_error(ctx), "a.gguf: expected 1, got 2");
+    firn_fail(ctx, FIRN_ERR_FORMAT, "key '%s'", "\33[2J\na\x7F\xC3\xA9");
+    assert_string_equal(firn_error(ctx), "key '?[2J a?\xC3\xA9'");
     firn_context_destroy(ctx);
 }
 
