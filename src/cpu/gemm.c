@@ -27,6 +27,7 @@ enum {
     NARROW = 64,
     STREAM = 1024,  /* back, few rows: longer pieces of W's rows suit memory better */
     DIRECT = 32,    /* up to so many columns, packing strips costs more than reading rows where they lie */
+    SHALLOW = 32,   /* up to so much depth, the panels of a whole span fit where two deep ones do */
     PANEL_PAD = 16, /* floats between two panels, against aliasing in the L1 */
     ALIGN = 64,
 };
@@ -99,7 +100,7 @@ static workspace carve_workspace(const job *j, char *base, size_t *used)
     const int64_t in_length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m;
     workspace b = {0};
 
-    b.strips = carve(base, used, (ROWS_MAX * FIRN_DEPTH + 16) * sizeof(float));
+    b.strips = carve(base, used, (ROWS_MAX * FIRN_DEPTH + 8 * (ROWS_MAX / FIRN_STRIP + 1)) * sizeof(float));
     b.panels = carve(base, used, (2 * FIRN_PANEL * FIRN_DEPTH + PANEL_PAD) * sizeof(float));
     if (needs_scratch(j))
         b.scratch = carve(base, used, FIRN_DEPTH * FIRN_SPAN * sizeof(float));
@@ -229,45 +230,65 @@ static float at_step(const float *p, int64_t i, int64_t step)
     return *(const float *)((const char *)p + i * step);
 }
 
+/* Strips have 8 floats between them, since packing one writes so far past its end. */
+static float *strip_at(const workspace *w, int64_t strip, int64_t first, int64_t depth)
+{
+    return w->strips + first * depth + 8 * strip;
+}
+
+/* Strips of columns[p][at + i], i < n_rows, p < depth. Eight depth steps at a time over all strips: a column's cache
+ * line serves two or three strips, and columns a power of two apart share few sets of the L1. */
+static void pack_columns(const job *j, workspace *w, int64_t n_rows, const float *const *columns, int64_t at,
+                         int64_t end, int64_t depth)
+{
+    for (int64_t p = 0; p < depth; p += 8)
+        for (int64_t s = 0; s < divide_up(n_rows, FIRN_STRIP); s++) {
+            int64_t first;
+            const int height = strip_height(n_rows, s, &first);
+            j->set->strip_from_columns(columns + p, at + first, end, height, firn_min_i64(8, depth - p),
+                                       strip_at(w, s, first, depth) + height * p);
+        }
+}
+
 /* FORWARD and BACK: strips of rows[i][from + p], p < depth, elements `step` bytes apart. */
 static void pack_rows(const job *j, workspace *w, const block *b, const float *const *rows, int64_t from, int64_t depth)
 {
     const firn_gemm *g = j->g;
     const int64_t step = g->in1.nb[0];
-    const bool beside = !routed(g) && g->in1.nb[1] == 4; /* a transposed operand: rows lie side by side */
-    const float *columns[FIRN_DEPTH];
 
-    for (int64_t p = 0; beside && p < depth; p++)
-        columns[p] = (const float *)((const char *)rows[0] + (from + p) * step);
+    if (step != 4 && !routed(g) && g->in1.nb[1] == 4) { /* a transposed operand: rows lie side by side */
+        const float *columns[FIRN_DEPTH];
+        for (int64_t p = 0; p < depth; p++)
+            columns[p] = (const float *)((const char *)rows[0] + (from + p) * step);
+        pack_columns(j, w, b->n_rows, columns, 0, g->n - b->first, depth);
+        return;
+    }
     for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
         int64_t first;
         const int height = strip_height(b->n_rows, s, &first);
-        float *strip = w->strips + first * depth;
-        if (step == 4) {
+        float *strip = strip_at(w, s, first, depth);
+        if (step == 4)
             j->set->strip_from_rows(rows + first, from, height, depth, strip);
-        } else if (beside) {
-            j->set->strip_from_columns(columns, first, b->n_rows, height, depth, strip);
-        } else {
+        else
             for (int64_t p = 0; p < depth; p++)
                 for (int i = 0; i < height; i++)
                     strip[p * height + i] = at_step(rows[first + i], from + p, step);
-        }
     }
 }
 
 /* OUTER: strips of dy[p][b->first + i], p < depth. */
-static void pack_columns(const job *j, workspace *w, const block *b, const float *const *dy, int64_t depth)
+static void pack_slots(const job *j, workspace *w, const block *b, const float *const *dy, int64_t depth)
 {
     const int64_t step = j->g->in2.nb[0];
 
+    if (step == 4) {
+        pack_columns(j, w, b->n_rows, dy, b->first, j->g->m, depth);
+        return;
+    }
     for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
         int64_t first;
         const int height = strip_height(b->n_rows, s, &first);
-        float *strip = w->strips + first * depth;
-        if (step == 4) {
-            j->set->strip_from_columns(dy, b->first + first, j->g->m, height, depth, strip);
-            continue;
-        }
+        float *strip = strip_at(w, s, first, depth);
         for (int64_t p = 0; p < depth; p++)
             for (int i = 0; i < height; i++)
                 strip[p * height + i] = at_step(dy[p], b->first + first + i, step);
@@ -276,7 +297,13 @@ static void pack_columns(const job *j, workspace *w, const block *b, const float
 
 /* ---- one item ---- */
 
-/* Spreads `rows` pieces over `calls` micro-kernels of `depth` steps. */
+/* The broadcast operand of a block of depth: its strips, or rows where they lie. */
+typedef struct {
+    const float *const *rows; /* NULL: the workspace's strips */
+    int64_t from, depth;
+} left;
+
+/* `rows` pieces of packed bytes, to be asked for during `calls` micro-kernels of `depth` steps. */
 static firn_ahead look_at(const uint8_t *at, int64_t bytes, int64_t stride, int64_t rows, int64_t calls, int64_t depth)
 {
     const int64_t lines = divide_up(rows * divide_up(bytes, 64), calls * divide_up(depth, FIRN_PACE));
@@ -284,39 +311,34 @@ static firn_ahead look_at(const uint8_t *at, int64_t bytes, int64_t stride, int6
     return (firn_ahead){.at = at, .bytes = bytes, .stride = stride, .rows = rows, .lines = (int)lines};
 }
 
-/* One panel against all strips of a block. */
-static void multiply(const job *j, const workspace *w, const block *b, int64_t depth, const float *panel,
-                     float *const *c, int64_t column, int n_columns, bool add, firn_ahead *ahead)
+/* C [b->n_rows, n] from `column` on: all strips against the panels of n columns, which follow each other. */
+static void multiply(const job *j, const workspace *w, const block *b, const left *l, const float *panels,
+                     float *const *c, int64_t column, int64_t n, bool add, firn_ahead *ahead)
 {
     for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
         int64_t first;
         const int height = strip_height(b->n_rows, s, &first);
-        const firn_tile_out out = {c + first, column, n_columns, add};
-        j->set->tile(height, depth, w->strips + first * depth, panel, &out, ahead);
-    }
-}
-
-/* The same, reading rows where they lie. */
-static void multiply_rows(const job *j, const block *b, const float *const *rows, int64_t from, int64_t depth,
-                          const float *panel, float *const *c, int64_t column, int n_columns, bool add)
-{
-    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
-        int64_t first;
-        const int height = strip_height(b->n_rows, s, &first);
-        const firn_tile_out out = {c + first, column, n_columns, add};
-        j->set->tile_rows(height, depth, rows + first, from, panel, &out);
+        const float *strip = strip_at(w, s, first, l->depth);
+        for (int64_t at = 0; at < n; at += FIRN_PANEL) {
+            const firn_tile_out out = {c + first, column + at, (int)firn_min_i64(FIRN_PANEL, n - at), add};
+            if (l->rows)
+                j->set->tile_rows(height, l->depth, l->rows + first, l->from, panels + at * l->depth, &out);
+            else
+                j->set->tile(height, l->depth, strip, panels + at * l->depth, &out, ahead);
+        }
     }
 }
 
 /* 16 rows of W from `row` on, columns [from, from + depth), as a panel along the depth. */
-static void panel_transposed(const job *j, workspace *w, const uint8_t *row, int n_rows, int64_t from, int64_t depth)
+static void panel_transposed(const job *j, workspace *w, const uint8_t *row, int n_rows, int64_t from, int64_t depth,
+                             float *panel)
 {
     const firn_gemm *g = j->g;
     const int64_t row_bytes = g->w.nb[1];
     const float *rows[FIRN_PANEL];
 
     if (j->packed) {
-        j->packed->transposed(row, row_bytes, n_rows, from / FIRN_UNIT, (int)(depth / FIRN_UNIT), w->table, w->panels);
+        j->packed->transposed(row, row_bytes, n_rows, from / FIRN_UNIT, (int)(depth / FIRN_UNIT), w->table, panel);
         return;
     }
     for (int i = 0; i < n_rows; i++) {
@@ -327,49 +349,59 @@ static void panel_transposed(const job *j, workspace *w, const uint8_t *row, int
             rows[i] = w->scratch + i * FIRN_SPAN;
         }
     }
-    j->set->panel_transposed(rows, 0, n_rows, depth, w->panels);
+    j->set->panel_transposed(rows, 0, n_rows, depth, panel);
+}
+
+/* Packing strips pays when they are used for many columns. */
+static bool direct(const job *j, int64_t n_columns)
+{
+    return n_columns <= DIRECT && j->g->in1.nb[0] == 4 && j->g->kind != FIRN_GEMM_OUTER;
 }
 
 static void forward_item(const job *j, const block *b, int64_t begin, int64_t end, workspace *w)
 {
     const firn_gemm *g = j->g;
     const uint8_t *expert = weights(j, b->group);
-    const int64_t row_bytes = g->w.nb[1], span_bytes = (int64_t)firn_row_bytes(g->type, FIRN_SPAN);
-    const int64_t n_strips = divide_up(b->n_rows, FIRN_STRIP);
-    const bool direct = end - begin <= DIRECT && g->in1.nb[0] == 4;
+    const int64_t row_bytes = g->w.nb[1], n_strips = divide_up(b->n_rows, FIRN_STRIP);
+    /* Shallow: the panels of a whole span fit in the L1, and then C is written along its rows. */
+    const int64_t step = g->k <= SHALLOW ? FIRN_SPAN : FIRN_PANEL;
     const float *x[ROWS_MAX];
     float *c[ROWS_MAX];
 
     block_rows(j, b, x, c);
     for (int64_t from = 0; from < g->k; from += FIRN_DEPTH) {
-        const int64_t depth = firn_min_i64(FIRN_DEPTH, g->k - from), span = from / FIRN_SPAN;
-        const bool add = from > 0 || g->accumulate;
-        if (!direct)
+        const int64_t depth = firn_min_i64(FIRN_DEPTH, g->k - from);
+        const left l = {direct(j, end - begin) ? x : NULL, from, depth};
+        if (!l.rows)
             pack_rows(j, w, b, x, from, depth);
-        for (int64_t column = begin; column < end; column += FIRN_PANEL) {
-            const int n = (int)firn_min_i64(FIRN_PANEL, end - column);
-            panel_transposed(j, w, expert + column * row_bytes, n, from, depth);
-            if (direct) {
-                multiply_rows(j, b, x, from, depth, w->panels, c, column, n, add);
-                continue;
-            }
-            const uint8_t *next = column + FIRN_PANEL < end
-                                      ? expert + (column + FIRN_PANEL) * row_bytes + span * span_bytes
-                                      : expert + begin * row_bytes + (span + 1) * span_bytes;
-            firn_ahead ahead = look_at(next, span_bytes, row_bytes, FIRN_PANEL, n_strips, depth);
-            multiply(j, w, b, depth, w->panels, c, column, n, add, &ahead);
+        for (int64_t column = begin; column < end; column += step) {
+            const int64_t n = firn_min_i64(step, end - column), n_next = firn_min_i64(step, end - column - n);
+            const int64_t calls = n_strips * divide_up(n, FIRN_PANEL);
+            firn_ahead ahead = {0};
+            if (n_next > 0) /* the next rows of W, or the next block of depth */
+                ahead = look_at(expert + (column + n) * row_bytes + firn_row_bytes(g->type, from),
+                                (int64_t)firn_row_bytes(g->type, depth), row_bytes, n_next, calls, depth);
+            else if (from + depth < g->k)
+                ahead = look_at(expert + begin * row_bytes + firn_row_bytes(g->type, from + depth),
+                                (int64_t)firn_row_bytes(g->type, firn_min_i64(FIRN_DEPTH, g->k - from - depth)),
+                                row_bytes, firn_min_i64(step, end - begin), calls, depth);
+            for (int64_t at = 0; at < n; at += FIRN_PANEL)
+                panel_transposed(j, w, expert + (column + at) * row_bytes, (int)firn_min_i64(FIRN_PANEL, n - at), from,
+                                 depth, w->panels + at * depth);
+            multiply(j, w, b, &l, w->panels, c, column, n, from > 0 || g->accumulate, &ahead);
         }
     }
 }
 
 /* What the panels of BACK and OUTER are made from: `depth` rows, as packed bytes or as floats. */
 typedef struct {
-    const uint8_t *packed; /* row 0 of this block of depth */
-    const float *rows[FIRN_DEPTH];
+    const uint8_t *packed;         /* row 0 of this block of depth; NULL for OUTER */
+    const uint8_t *next;           /* row 0 of the next block, or NULL */
+    const float *rows[FIRN_DEPTH]; /* OUTER, and BACK through F32 */
 } depth_rows;
 
-/* The span's columns [column, column + n) of the depth rows into scratch; rows then point there. */
-static void fill_scratch(const job *j, workspace *w, depth_rows *d, int64_t column, int64_t n, int64_t depth)
+/* Columns [column, column + n) of the depth rows into scratch, 256 floats a row. */
+static void fill_scratch(const job *j, workspace *w, const depth_rows *d, int64_t column, int64_t n, int64_t depth)
 {
     const firn_gemm *g = j->g;
 
@@ -384,49 +416,91 @@ static void fill_scratch(const job *j, workspace *w, depth_rows *d, int64_t colu
     }
 }
 
-/* One span: columns [column, column + n) of C. */
-static void straight_span(const job *j, workspace *w, const block *b, depth_rows *d, int64_t column, int64_t n,
-                          int64_t depth, const uint8_t *next, float *const *c, bool add)
+/* The packed bytes of columns [column, column + n) of an item [begin, end) are in use: what comes after them. */
+static firn_ahead look_after(const job *j, const depth_rows *d, int64_t begin, int64_t end, int64_t column, int64_t n,
+                             int64_t calls, int64_t depth)
 {
-    const firn_gemm *g = j->g;
-    const int64_t n_strips = divide_up(b->n_rows, FIRN_STRIP), row_bytes = g->w.nb[1];
-    float *first = w->panels, *second = w->panels + FIRN_PANEL * depth + PANEL_PAD;
+    const firn_type type = j->g->type;
+    const uint8_t *row = column + n < end ? d->packed : d->next;
+    const int64_t from = column + n < end ? column + n : begin;
 
-    if (j->packed) {
-        const int units = (int)(n / FIRN_UNIT);
-        firn_ahead ahead =
-            look_at(next, (int64_t)firn_row_bytes(g->type, n), row_bytes, depth, n_strips * (n / FIRN_PANEL), depth);
-        j->packed->scales(d->packed, row_bytes, depth, column / FIRN_UNIT, units, w->table);
-        for (int unit = 0; unit < units; unit++) {
-            int at[2];
-            j->packed->columns(unit, at);
-            j->packed->straight(d->packed, row_bytes, depth, column / FIRN_UNIT, unit, w->table, first, second);
-            multiply(j, w, b, depth, first, c, column + at[0], FIRN_PANEL, add, &ahead);
-            multiply(j, w, b, depth, second, c, column + at[1], FIRN_PANEL, add, &ahead);
-        }
-        return;
+    if (!d->packed || !row)
+        return (firn_ahead){0};
+    return look_at(row + firn_row_bytes(type, from), (int64_t)firn_row_bytes(type, firn_min_i64(n, end - from)),
+                   j->g->w.nb[1], depth, calls, depth);
+}
+
+/* One span, columns [column, column + n) of C, from packed bytes. */
+static void packed_span(const job *j, workspace *w, const block *b, const left *l, const depth_rows *d, int64_t column,
+                        int64_t n, float *const *c, bool add, firn_ahead *ahead)
+{
+    const int64_t depth = l->depth, first_unit = column / FIRN_UNIT, row_bytes = j->g->w.nb[1];
+    const bool shallow = depth <= SHALLOW;
+    const int units = (int)(n / FIRN_UNIT);
+
+    j->packed->scales(d->packed, row_bytes, depth, first_unit, units, w->table);
+    for (int unit = 0; unit < units; unit++) {
+        int at[2];
+        j->packed->columns(unit, at);
+        float *first = w->panels + (shallow ? at[0] * depth : 0);
+        float *second = w->panels + (shallow ? at[1] * depth : FIRN_PANEL * depth + PANEL_PAD);
+        j->packed->straight(d->packed, row_bytes, depth, first_unit, unit, w->table, first, second);
+        if (shallow)
+            continue;
+        multiply(j, w, b, l, first, c, column + at[0], FIRN_PANEL, add, ahead);
+        multiply(j, w, b, l, second, c, column + at[1], FIRN_PANEL, add, ahead);
     }
-    const float *scratch_rows[FIRN_DEPTH];
-    const float *const *rows = d->rows;
-    int64_t base = column;
-    if (w->scratch) {
-        fill_scratch(j, w, d, column, n, depth);
-        for (int64_t p = 0; p < depth; p++)
-            scratch_rows[p] = w->scratch + p * FIRN_SPAN;
-        rows = scratch_rows;
-        base = 0;
-    }
+    if (shallow)
+        multiply(j, w, b, l, w->panels, c, column, n, add, ahead);
+}
+
+/* The same from rows of floats; `base` is where the span begins in them. */
+static void float_span(const job *j, workspace *w, const block *b, const left *l, const depth_rows *d,
+                       const float *const *rows, int64_t base, int64_t begin, int64_t end, int64_t column, int64_t n,
+                       float *const *c, bool add)
+{
+    const int64_t depth = l->depth, n_strips = divide_up(b->n_rows, FIRN_STRIP);
+    const bool shallow = depth <= SHALLOW;
+    firn_ahead ahead = {0};
+
     for (int64_t at = 0; at < n; at += FIRN_UNIT) {
-        const int width = (int)firn_min_i64(FIRN_UNIT, n - at);
+        const int64_t width = firn_min_i64(FIRN_UNIT, n - at), narrow = firn_min_i64(FIRN_PANEL, width);
+        float *first = w->panels + (shallow ? at * depth : 0);
+        float *second = first + FIRN_PANEL * depth + (shallow ? 0 : PANEL_PAD);
+        j->set->panel_straight(rows, base + at, (int)width, depth, first, second);
+        if (shallow)
+            continue;
         /* Rows of floats 8 KiB apart share few sets of the L2: look one unit ahead, not eight. */
-        firn_ahead ahead = {0};
-        if (d->packed && !w->scratch)
-            ahead = look_at(d->packed + (column + at + FIRN_UNIT) * 4, FIRN_UNIT * 4, row_bytes, depth, 2 * n_strips,
-                            depth);
-        j->set->panel_straight(rows, base + at, width, depth, first, second);
-        multiply(j, w, b, depth, first, c, column + at, width < FIRN_PANEL ? width : FIRN_PANEL, add, &ahead);
-        if (width > FIRN_PANEL)
-            multiply(j, w, b, depth, second, c, column + at + FIRN_PANEL, width - FIRN_PANEL, add, &ahead);
+        if (!w->scratch)
+            ahead = look_after(j, d, begin, end, column + at, width, 2 * n_strips, depth);
+        multiply(j, w, b, l, first, c, column + at, narrow, add, &ahead);
+        if (width > narrow)
+            multiply(j, w, b, l, second, c, column + at + FIRN_PANEL, width - narrow, add, &ahead);
+    }
+    if (shallow)
+        multiply(j, w, b, l, w->panels, c, column, n, add, &ahead);
+}
+
+/* All columns of an item for one block of depth. */
+static void straight_depth(const job *j, workspace *w, const block *b, const left *l, const depth_rows *d,
+                           int64_t begin, int64_t end, float *const *c, bool add)
+{
+    const float *scratch_rows[FIRN_DEPTH];
+
+    for (int64_t p = 0; w->scratch && p < l->depth; p++)
+        scratch_rows[p] = w->scratch + p * FIRN_SPAN;
+    for (int64_t column = begin; column < end; column += FIRN_SPAN) {
+        const int64_t n = firn_min_i64(FIRN_SPAN, end - column);
+        if (j->packed) {
+            const int64_t calls = divide_up(b->n_rows, FIRN_STRIP) * (n / FIRN_PANEL);
+            firn_ahead ahead = look_after(j, d, begin, end, column, n, calls, l->depth);
+            packed_span(j, w, b, l, d, column, n, c, add, &ahead);
+        } else if (w->scratch) {
+            fill_scratch(j, w, d, column, n, l->depth);
+            float_span(j, w, b, l, d, scratch_rows, 0, begin, end, column, n, c, add);
+        } else {
+            float_span(j, w, b, l, d, d->rows, column, begin, end, column, n, c, add);
+        }
     }
 }
 
@@ -448,27 +522,22 @@ static void straight_item(const job *j, const block *b, int64_t begin, int64_t e
         for (int64_t i = 0; i < b->n_rows; i++)
             memset(c[i] + begin, 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t from = 0; from < total; from += step) {
-        const int64_t depth = firn_min_i64(step, total - from);
-        if (outer) {
-            for (int64_t p = 0; p < depth; p++) {
-                d.rows[p] = row_of(j, &g->in1, g->x_slots, b->group, slots[from + p]);
-                dy[p] = row_of(j, &g->in2, g->n_used, b->group, slots[from + p]);
-            }
-            pack_columns(j, w, b, dy, depth);
-        } else {
+        const left l = {direct(j, end - begin) ? in : NULL, from, firn_min_i64(step, total - from)};
+        for (int64_t p = 0; outer && p < l.depth; p++) {
+            d.rows[p] = row_of(j, &g->in1, g->x_slots, b->group, slots[from + p]);
+            dy[p] = row_of(j, &g->in2, g->n_used, b->group, slots[from + p]);
+        }
+        if (!outer) {
             d.packed = expert + from * g->w.nb[1];
-            for (int64_t p = 0; p < depth; p++)
+            d.next = from + step < total ? d.packed + step * g->w.nb[1] : NULL;
+            for (int64_t p = 0; p < l.depth; p++)
                 d.rows[p] = (const float *)(d.packed + p * g->w.nb[1]);
-            pack_rows(j, w, b, in, from, depth);
         }
-        for (int64_t column = begin; column < end; column += FIRN_SPAN) {
-            const int64_t n = firn_min_i64(FIRN_SPAN, end - column);
-            const uint8_t *next = d.packed;
-            if (j->packed) /* the next span, or the first of the next block of depth */
-                next += column + FIRN_SPAN < end ? (int64_t)firn_row_bytes(g->type, column + FIRN_SPAN)
-                                                 : (int64_t)firn_row_bytes(g->type, begin) + step * g->w.nb[1];
-            straight_span(j, w, b, &d, column, n, depth, next, c, from > 0 || g->accumulate);
-        }
+        if (outer)
+            pack_slots(j, w, b, dy, l.depth);
+        else if (!l.rows)
+            pack_rows(j, w, b, in, from, l.depth);
+        straight_depth(j, w, b, &l, &d, begin, end, c, from > 0 || g->accumulate);
     }
 }
 
