@@ -34,6 +34,7 @@ enum {
 
 typedef struct {
     int64_t group, first, n_rows; /* order[first..) when routed, rows of the batch or of C otherwise */
+    int n_strips, low, n_tall;    /* see strip_height */
     bool few;
 } block;
 
@@ -202,12 +203,18 @@ static void block_rows(const job *j, const block *b, const float **in, float **c
 {
     const firn_gemm *g = j->g;
 
-    for (int64_t i = 0; i < b->n_rows; i++) {
-        if (g->kind == FIRN_GEMM_OUTER) {
+    if (g->kind == FIRN_GEMM_OUTER) {
+        for (int64_t i = 0; i < b->n_rows; i++)
             c[i] = (float *)((char *)g->out + (b->first + i) * g->out_nb[1] + b->group * g->out_nb[2]);
+        return;
+    }
+    for (int64_t i = 0; i < b->n_rows; i++) {
+        if (i > 0 && !routed(g)) {
+            in[i] = (const float *)((const char *)in[i - 1] + g->in1.nb[1]);
+            c[i] = (float *)((char *)c[i - 1] + g->out_nb[1]);
             continue;
         }
-        const int64_t row = routed(g) ? j->order[b->first + i] : b->first + i;
+        const int64_t row = routed(g) ? j->order[b->first + i] : b->first;
         in[i] = row_of(j, &g->in1, in1_slots(g), b->group, row);
         c[i] = (float *)((char *)g->out + row_offset(j, g->out_nb, g->n_used, b->group, row));
     }
@@ -217,12 +224,16 @@ static void block_rows(const job *j, const block *b, const float **in, float **c
 
 /* Strips of equal height, 6 at most: 32 rows are 6+6+5+5+5+5, never five 6s and a lone 2, whose few sums could not
  * hide the latency of an addition. */
-static int strip_height(int64_t n_rows, int64_t strip, int64_t *first)
+static void cut_strips(block *b)
 {
-    const int64_t n = divide_up(n_rows, FIRN_STRIP), low = n_rows / n, tall = n_rows % n;
+    b->n_strips = (int)divide_up(b->n_rows, FIRN_STRIP);
+    b->low = (int)(b->n_rows / b->n_strips);
+    b->n_tall = (int)(b->n_rows % b->n_strips);
+}
 
-    *first = strip * low + firn_min_i64(strip, tall);
-    return (int)(low + (strip < tall));
+static int strip_height(const block *b, int strip)
+{
+    return b->low + (strip < b->n_tall);
 }
 
 static float at_step(const float *p, int64_t i, int64_t step)
@@ -231,21 +242,20 @@ static float at_step(const float *p, int64_t i, int64_t step)
 }
 
 /* Strips have 8 floats between them, since packing one writes so far past its end. */
-static float *strip_at(const workspace *w, int64_t strip, int64_t first, int64_t depth)
+static float *strip_at(const workspace *w, int strip, int first, int64_t depth)
 {
     return w->strips + first * depth + 8 * strip;
 }
 
-/* Strips of columns[p][at + i], i < n_rows, p < depth. Eight depth steps at a time over all strips: a column's cache
- * line serves two or three strips, and columns a power of two apart share few sets of the L1. */
-static void pack_columns(const job *j, workspace *w, int64_t n_rows, const float *const *columns, int64_t at,
+/* Strips of columns[p][at + i], i < b->n_rows, p < depth. Sixteen depth steps at a time over all strips: a column's
+ * cache line serves two or three strips, and columns a power of two apart share few sets of the L1. */
+static void pack_columns(const job *j, workspace *w, const block *b, const float *const *columns, int64_t at,
                          int64_t end, int64_t depth)
 {
-    for (int64_t p = 0; p < depth; p += 8)
-        for (int64_t s = 0; s < divide_up(n_rows, FIRN_STRIP); s++) {
-            int64_t first;
-            const int height = strip_height(n_rows, s, &first);
-            j->set->strip_from_columns(columns + p, at + first, end, height, firn_min_i64(8, depth - p),
+    for (int64_t p = 0; p < depth; p += 16)
+        for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
+            height = strip_height(b, s);
+            j->set->strip_from_columns(columns + p, at + first, end, height, firn_min_i64(16, depth - p),
                                        strip_at(w, s, first, depth) + height * p);
         }
 }
@@ -260,12 +270,11 @@ static void pack_rows(const job *j, workspace *w, const block *b, const float *c
         const float *columns[FIRN_DEPTH];
         for (int64_t p = 0; p < depth; p++)
             columns[p] = (const float *)((const char *)rows[0] + (from + p) * step);
-        pack_columns(j, w, b->n_rows, columns, 0, g->n - b->first, depth);
+        pack_columns(j, w, b, columns, 0, g->n - b->first, depth);
         return;
     }
-    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
-        int64_t first;
-        const int height = strip_height(b->n_rows, s, &first);
+    for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
+        height = strip_height(b, s);
         float *strip = strip_at(w, s, first, depth);
         if (step == 4)
             j->set->strip_from_rows(rows + first, from, height, depth, strip);
@@ -282,12 +291,11 @@ static void pack_slots(const job *j, workspace *w, const block *b, const float *
     const int64_t step = j->g->in2.nb[0];
 
     if (step == 4) {
-        pack_columns(j, w, b->n_rows, dy, b->first, j->g->m, depth);
+        pack_columns(j, w, b, dy, b->first, j->g->m, depth);
         return;
     }
-    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
-        int64_t first;
-        const int height = strip_height(b->n_rows, s, &first);
+    for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
+        height = strip_height(b, s);
         float *strip = strip_at(w, s, first, depth);
         for (int64_t p = 0; p < depth; p++)
             for (int i = 0; i < height; i++)
@@ -315,9 +323,8 @@ static firn_ahead look_at(const uint8_t *at, int64_t bytes, int64_t stride, int6
 static void multiply(const job *j, const workspace *w, const block *b, const left *l, const float *panels,
                      float *const *c, int64_t column, int64_t n, bool add, firn_ahead *ahead)
 {
-    for (int64_t s = 0; s < divide_up(b->n_rows, FIRN_STRIP); s++) {
-        int64_t first;
-        const int height = strip_height(b->n_rows, s, &first);
+    for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
+        height = strip_height(b, s);
         const float *strip = strip_at(w, s, first, l->depth);
         for (int64_t at = 0; at < n; at += FIRN_PANEL) {
             const firn_tile_out out = {c + first, column + at, (int)firn_min_i64(FIRN_PANEL, n - at), add};
@@ -337,12 +344,13 @@ static void panel_transposed(const job *j, workspace *w, const uint8_t *row, int
     const int64_t row_bytes = g->w.nb[1];
     const float *rows[FIRN_PANEL];
 
-    if (j->packed) {
+    if (j->packed) { /* the row's offset is in its units */
         j->packed->transposed(row, row_bytes, n_rows, from / FIRN_UNIT, (int)(depth / FIRN_UNIT), w->table, panel);
         return;
     }
+    row += firn_row_bytes(g->type, from);
     for (int i = 0; i < n_rows; i++) {
-        const uint8_t *at = row + i * row_bytes + firn_row_bytes(g->type, from);
+        const uint8_t *at = row + i * row_bytes;
         rows[i] = (const float *)at;
         if (w->scratch) {
             j->set->decode(g->type, at, depth, w->scratch + i * FIRN_SPAN);
@@ -362,7 +370,7 @@ static void forward_item(const job *j, const block *b, int64_t begin, int64_t en
 {
     const firn_gemm *g = j->g;
     const uint8_t *expert = weights(j, b->group);
-    const int64_t row_bytes = g->w.nb[1], n_strips = divide_up(b->n_rows, FIRN_STRIP);
+    const int64_t row_bytes = g->w.nb[1];
     /* Shallow: the panels of a whole span fit in the L1, and then C is written along its rows. */
     const int64_t step = g->k <= SHALLOW ? FIRN_SPAN : FIRN_PANEL;
     const float *x[ROWS_MAX];
@@ -376,7 +384,7 @@ static void forward_item(const job *j, const block *b, int64_t begin, int64_t en
             pack_rows(j, w, b, x, from, depth);
         for (int64_t column = begin; column < end; column += step) {
             const int64_t n = firn_min_i64(step, end - column), n_next = firn_min_i64(step, end - column - n);
-            const int64_t calls = n_strips * divide_up(n, FIRN_PANEL);
+            const int64_t calls = b->n_strips * divide_up(n, FIRN_PANEL);
             firn_ahead ahead = {0};
             if (n_next > 0) /* the next rows of W, or the next block of depth */
                 ahead = look_at(expert + (column + n) * row_bytes + firn_row_bytes(g->type, from),
@@ -459,7 +467,7 @@ static void float_span(const job *j, workspace *w, const block *b, const left *l
                        const float *const *rows, int64_t base, int64_t begin, int64_t end, int64_t column, int64_t n,
                        float *const *c, bool add)
 {
-    const int64_t depth = l->depth, n_strips = divide_up(b->n_rows, FIRN_STRIP);
+    const int64_t depth = l->depth;
     const bool shallow = depth <= SHALLOW;
     firn_ahead ahead = {0};
 
@@ -472,7 +480,7 @@ static void float_span(const job *j, workspace *w, const block *b, const left *l
             continue;
         /* Rows of floats 8 KiB apart share few sets of the L2: look one unit ahead, not eight. */
         if (!w->scratch)
-            ahead = look_after(j, d, begin, end, column + at, width, 2 * n_strips, depth);
+            ahead = look_after(j, d, begin, end, column + at, width, 2 * b->n_strips, depth);
         multiply(j, w, b, l, first, c, column + at, narrow, add, &ahead);
         if (width > narrow)
             multiply(j, w, b, l, second, c, column + at + FIRN_PANEL, width - narrow, add, &ahead);
@@ -492,7 +500,7 @@ static void straight_depth(const job *j, workspace *w, const block *b, const lef
     for (int64_t column = begin; column < end; column += FIRN_SPAN) {
         const int64_t n = firn_min_i64(FIRN_SPAN, end - column);
         if (j->packed) {
-            const int64_t calls = divide_up(b->n_rows, FIRN_STRIP) * (n / FIRN_PANEL);
+            const int64_t calls = b->n_strips * (n / FIRN_PANEL);
             firn_ahead ahead = look_after(j, d, begin, end, column, n, calls, l->depth);
             packed_span(j, w, b, l, d, column, n, c, add, &ahead);
         } else if (w->scratch) {
@@ -661,7 +669,9 @@ static void make_schedule(job *j, int n_threads)
         const int64_t base = routed(g) && g->kind != FIRN_GEMM_OUTER ? j->start[e] : 0;
         for (int64_t i = 0; i < n; i++) {
             const int64_t from = n_rows * i / n, to = n_rows * (i + 1) / n;
-            j->blocks[s->n_blocks++] = (block){e, base + from, to - from, j->few && n_rows <= FIRN_FEW};
+            block *b = &j->blocks[s->n_blocks++];
+            *b = (block){.group = e, .first = base + from, .n_rows = to - from, .few = j->few && n_rows <= FIRN_FEW};
+            cut_strips(b);
         }
     }
 }

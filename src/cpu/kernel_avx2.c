@@ -172,6 +172,7 @@ static void strip_from_columns(const float *const *columns, int64_t at, int64_t 
         firn_scalar_strip_from_columns(columns, at, end, height, depth, strip);
         return;
     }
+#pragma GCC unroll 4
     for (int64_t p = 0; p < depth; p++) /* as above: the rest is overwritten */
         _mm256_storeu_ps(strip + height * p, _mm256_loadu_ps(columns[p] + at));
 }
