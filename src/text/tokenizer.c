@@ -18,7 +18,7 @@ static firn_status reserve(firn_context *ctx, firn_tokens *out, size_t more)
     if (!ids)
         return FIRN_ERR_MEMORY;
     out->ids = ids;
-    firn_span *spans = firn_realloc(ctx, out->spans, capacity * sizeof *spans);
+    firn_token_span *spans = firn_realloc(ctx, out->spans, capacity * sizeof *spans);
     if (!spans)
         return FIRN_ERR_MEMORY;
     out->spans = spans;
@@ -30,7 +30,7 @@ static firn_status append(firn_context *ctx, firn_tokens *out, int32_t id, size_
 {
     FIRN_TRY(reserve(ctx, out, 1));
     out->ids[out->n] = id;
-    out->spans[out->n++] = (firn_span){(uint32_t)begin, (uint32_t)end};
+    out->spans[out->n++] = (firn_token_span){(uint32_t)begin, (uint32_t)end};
     return FIRN_OK;
 }
 
@@ -97,10 +97,10 @@ static firn_status recall(encoder *e, size_t begin, size_t n, cached_word **slot
         return FIRN_OK;
     FIRN_TRY(reserve(e->ctx, e->out, w->n_tokens));
     for (uint32_t i = 0; i < w->n_tokens; i++) {
-        const firn_span s = e->out->spans[w->token + i];
+        const firn_token_span s = e->out->spans[w->token + i];
         e->out->ids[e->out->n] = e->out->ids[w->token + i];
         e->out->spans[e->out->n++] =
-            (firn_span){(uint32_t)(begin + s.begin - w->at), (uint32_t)(begin + s.end - w->at)};
+            (firn_token_span){(uint32_t)(begin + s.begin - w->at), (uint32_t)(begin + s.end - w->at)};
     }
     *hit = true;
     return FIRN_OK;

@@ -40,12 +40,12 @@ enum {
  * several byte tokens that stand for one byte. */
 typedef struct {
     uint32_t begin, end;
-} firn_span;
+} firn_token_span;
 
 /* Starts as {0}; a call replaces what was there and reuses the memory. */
 typedef struct {
     int32_t *ids;
-    firn_span *spans;
+    firn_token_span *spans;
     size_t n, capacity;
 } firn_tokens;
 
