@@ -1,0 +1,217 @@
+/* firn finetune: the options, what a person sees while it runs, and Ctrl-C. The run itself is train/run.c. */
+#include "cmd.h"
+#include "train/machine.h"
+#include "train/options.h"
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- stopping: the first signal ends the run after its step, the second at once ---- */
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int signal)
+{
+    if (stop_signal)
+        _exit(128 + signal);
+    stop_signal = signal;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static bool stop(void *user)
+{
+    (void)user;
+    return stop_signal != 0;
+}
+
+/* ---- what a person sees ---- */
+
+typedef struct {
+    firn_context *ctx;
+    bool terminal;
+    bool bar; /* a progress bar stands on the last line */
+    bool told;
+} screen;
+
+static void clear_bar(screen *s)
+{
+    if (s->bar)
+        fputs("\r\033[K", stderr);
+    s->bar = false;
+}
+
+static void say(void *user, const char *line)
+{
+    clear_bar(user);
+    fprintf(stderr, "%s\n", line);
+}
+
+static void figures(firn_text *t, const firn_progress *p)
+{
+    firn_text_printf(t, "loss %.4f", p->loss);
+    if (!isnan(p->eval_loss))
+        firn_text_printf(t, "  eval %.4f", p->eval_loss);
+    firn_text_printf(t, "  %.0f tokens/s  ", p->tokens_per_second);
+    firn_text_duration(t, p->seconds_left);
+    firn_text_puts(t, " left");
+    if (p->memory) {
+        firn_text_puts(t, "  ");
+        firn_text_bytes(t, p->memory);
+    }
+}
+
+static int columns(void)
+{
+    struct winsize size;
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+static void draw_bar(const firn_progress *p, const char *right)
+{
+    char left[48];
+    const int n = snprintf(left, sizeof left, "%lld/%lld ", (long long)p->step, (long long)p->steps);
+    const int room = columns() - n - (int)strlen(right) - 4, width = room < 8 ? 0 : room > 40 ? 40 : room;
+
+    fprintf(stderr, "\r%s", left);
+    if (width) {
+        const int full = (int)((double)width * (double)p->step / (double)p->steps);
+        fputc('[', stderr);
+        for (int i = 0; i < width; i++)
+            fputc(i < full ? '=' : i == full ? '>' : ' ', stderr);
+        fputs("] ", stderr);
+    }
+    fprintf(stderr, "%s\033[K", right);
+    fflush(stderr);
+}
+
+static void progress(void *user, const firn_progress *p)
+{
+    screen *s = user;
+    firn_text t;
+
+    firn_text_init(&t, s->ctx, 0);
+    figures(&t, p);
+    if (s->terminal) {
+        draw_bar(p, firn_text_cstr(&t));
+        s->bar = true;
+    } else {
+        fprintf(stderr, "step %lld/%lld  %s  lr %.3g  |g| %.3g\n", (long long)p->step, (long long)p->steps,
+                firn_text_cstr(&t), p->learning_rate, p->grad_norm);
+    }
+    firn_text_free(&t);
+    if (stop_signal && !s->told) {
+        s->told = true;
+        say(s, "stopping: a checkpoint is being written (once more Ctrl-C stops at once)");
+    }
+}
+
+/* ---- options ---- */
+
+enum { MAX_OPTIONS = 48, NAME_BYTES = 32 };
+
+/* "learning_rate" -> "--learning-rate" */
+static void spell(char *out, const char *name)
+{
+    *out++ = '-';
+    *out++ = '-';
+    for (; *name; name++)
+        *out++ = *name == '_' ? '-' : *name;
+    *out = 0;
+}
+
+static int add_options(cmd_option *list, char names[][NAME_BYTES], firn_train_options *options)
+{
+    int n = 0;
+
+    for (; n < firn_n_train_options; n++) {
+        const firn_train_option *o = &firn_train_option_table[n];
+        spell(names[n], o->name);
+        list[n] = (cmd_option){names[n], o->kind, (char *)options + o->offset, o->meta, o->help, o->min, o->max};
+    }
+    return n;
+}
+
+static int finish(const firn_train_result *r, const char *folder)
+{
+    if (r->was_finished) {
+        printf("the run in %s is finished: %lld steps, %s\n", folder, (long long)r->step, r->adapter);
+        return 0;
+    }
+    if (!r->finished) {
+        fprintf(stderr, "stopped after step %lld; go on with: firn finetune --resume %s\n", (long long)r->step, folder);
+        return 128 + (int)stop_signal;
+    }
+    if (!isnan(r->eval_loss_before))
+        printf("evaluation loss %.4f -> %.4f\n", r->eval_loss_before, r->eval_loss);
+    printf("adapter  %s\nreport   %s\n", r->adapter, r->report);
+    return 0;
+}
+
+int cmd_finetune(int argc, char **argv)
+{
+    firn_train_options options;
+    cmd_option list[MAX_OPTIONS];
+    char names[MAX_OPTIONS][NAME_BYTES];
+    const char *resume = NULL;
+    int64_t threads = 0;
+    bool profile = false, dry_run = false;
+    int n, status;
+
+    firn_train_options_init(&options);
+    n = add_options(list, names, &options);
+    const cmd_option more[] = {
+        {"--threads", 'i', &threads, "N", "threads (default: all processors)", 1, 1024},
+        {"--resume", 's', &resume, "DIR",
+         "go on with the run in DIR; only --steps --epochs --threads --memory-limit --save-every --eval-every may be "
+         "given beside it",
+         0, 0},
+        {"--dry-run", 'b', &dry_run, NULL, "say the plan, its memory and the time it may take; train nothing", 0, 0},
+        {"--profile", 'b', &profile, NULL, "print the time by operation at the end", 0, 0},
+        {NULL, 0, NULL, NULL, NULL, 0, 0},
+    };
+    memcpy(list + n, more, sizeof more);
+    const cmd_spec spec = {
+        "firn finetune --model M.gguf --data D.jsonl --output DIR [options] | firn finetune --resume DIR",
+        "Trains a LoRA adapter on a model that stays as it is, quantized in its file. DIR gets adapter.gguf (for "
+        "llama.cpp),\nreport.html, metrics.jsonl, run.json and checkpoints. Ctrl-C writes a checkpoint; --resume goes "
+        "on "
+        "from it with the\nsame bits.",
+        list, 0, 0};
+    if (!cmd_parse(&spec, argc, argv, &n, &status))
+        return status;
+
+    for (int i = 0; resume && i < firn_n_train_options; i++)
+        if (!firn_train_option_table[i].resumable && firn_train_option_is_set(&options, &firn_train_option_table[i]))
+            return cmd_usage(argv[0], "%s cannot be changed for a run that is resumed", names[i]);
+    if (!resume && (!options.model || !options.data || !options.output))
+        return cmd_usage(argv[0], "%s is missing",
+                         !options.model  ? "--model M.gguf"
+                         : !options.data ? "--data D.jsonl"
+                                         : "--output DIR");
+    firn_context *ctx = cmd_context(threads);
+    if (!ctx)
+        return 1;
+    screen s = {.ctx = ctx, .terminal = isatty(STDERR_FILENO)};
+    const firn_watch watch = {&s, say, progress, stop};
+    const int flags = (dry_run ? FIRN_TRAIN_DRY_RUN : 0) | (profile ? FIRN_TRAIN_PROFILE : 0);
+    firn_train_result result;
+    catch_signals();
+    const firn_status done = resume ? firn_train_resume(ctx, resume, &options, flags, &watch, &result)
+                                    : firn_train(ctx, &options, flags, &watch, &result);
+    clear_bar(&s);
+    status = done != FIRN_OK ? cmd_fail_ctx(ctx) : dry_run ? 0 : finish(&result, resume ? resume : options.output);
+    firn_context_destroy(ctx);
+    return status;
+}

@@ -1,0 +1,399 @@
+/* report.html: one page, nothing outside it, made to be read from top to bottom: what came out, how it went, what the
+ * model says now, where tokens go, what moved, and everything needed to do it again. */
+#include "train/report.h"
+
+#include "core/file.h"
+#include "train/chart.h"
+#include "train/jsonl.h"
+#include "train/machine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char style[] =
+    ":root{--ink:#1c2430;--soft:#667085;--paper:#fbfbf9;--card:#fff;--edge:#e4e4de;--a:#2f6f8f;--b:#c2572b;--cell:#"
+    "2f6f8f}\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#93a0b4;--paper:#14181e;--card:#1b2129;--edge:#"
+    "2c3540;"
+    "--a:#6db3d4;--b:#f0935f;--cell:#6db3d4}}\n"
+    "*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.55 "
+    "system-ui,sans-serif}\n"
+    "main{max-width:880px;margin:0 auto;padding:32px 20px 64px}h1{font-size:26px;margin:0 0 "
+    "2px;letter-spacing:-.01em}\n"
+    "h2{font-size:17px;margin:36px 0 10px}p{margin:6px 0 12px;color:var(--soft)}code{font:13px/1.5 "
+    "ui-monospace,monospace}\n"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:22px 0}\n"
+    ".tile,.card{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:14px 16px}\n"
+    ".tile b{display:block;font-size:20px;white-space:nowrap;font-variant-numeric:tabular-nums}.tile "
+    "span{color:var(--soft);font-size:13px}\n"
+    ".card{margin:0 0 14px;overflow-x:auto}.card h3{font-size:13px;font-weight:600;margin:0 0 6px;color:var(--soft)}\n"
+    "svg{display:block;width:100%;height:auto}.grid{stroke:var(--edge);fill:none}.label{fill:var(--soft);font-size:"
+    "11px}\n"
+    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.a{stroke:var(--a)}.b{stroke:var(--b)}.thin{stroke-width:1;"
+    "opacity:.35}\n"
+    ".dots{fill:var(--b)}.cell{fill:var(--cell)}.key{display:inline-block;width:18px;height:3px;vertical-align:middle;"
+    "margin:0 6px 0 14px}table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;"
+    "padding:5px 14px 5px 0;border-bottom:1px solid "
+    "var(--edge)}th{color:var(--soft);font-weight:500;white-space:nowrap}\n"
+    ".talks th{width:100px}.talk{white-space:pre-wrap;overflow-wrap:anywhere}.hash{overflow-wrap:anywhere}\n";
+
+/* ---- the metrics file ---- */
+
+typedef struct {
+    double *step, *loss, *rate, *smooth, *eval_step, *eval;
+    size_t n, n_eval, capacity;
+    double tokens;
+} curves;
+
+static void curves_clear(firn_context *ctx, curves *c)
+{
+    firn_free(ctx, c->step);
+    *c = (curves){0};
+}
+
+static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
+{
+    char path[FIRN_PATH_BYTES];
+    firn_jsonl lines;
+    json_t *o;
+    firn_status s;
+    size_t n = 0;
+
+    FIRN_TRY(firn_run_path(ctx, folder, "metrics.jsonl", path));
+    FIRN_TRY(firn_jsonl_open(ctx, path, &lines));
+    for (size_t i = 0; i < lines.size; i++)
+        n += lines.data[i] == '\n';
+    c->step = firn_alloc_zeroed(ctx, n + 1, 6 * sizeof *c->step);
+    if (!c->step) {
+        firn_jsonl_close(&lines);
+        return FIRN_ERR_MEMORY;
+    }
+    double **const parts[] = {&c->loss, &c->rate, &c->smooth, &c->eval_step, &c->eval};
+    for (size_t i = 0; i < 5; i++)
+        *parts[i] = c->step + (i + 1) * (n + 1);
+    while ((s = firn_jsonl_next(&lines, &o)) == FIRN_OK && o) {
+        const double step = json_number_value(json_object_get(o, "step"));
+        const json_t *loss = json_object_get(o, "loss"), *eval = json_object_get(o, "eval_loss");
+        if (loss && c->n < n) {
+            /* a moving average over the last ten steps or so, of fewer at the start */
+            const double weight = fmax(0.2, 1 / (double)(c->n + 1));
+            const double v = json_number_value(loss);
+            c->step[c->n] = step;
+            c->loss[c->n] = v;
+            c->smooth[c->n] = c->n ? c->smooth[c->n - 1] + weight * (v - c->smooth[c->n - 1]) : v;
+            c->rate[c->n++] = json_number_value(json_object_get(o, "learning_rate"));
+            c->tokens += json_number_value(json_object_get(o, "tokens"));
+        }
+        if (eval && c->n_eval < n) {
+            c->eval_step[c->n_eval] = step;
+            c->eval[c->n_eval++] = json_number_value(eval);
+        }
+        json_decref(o);
+    }
+    firn_jsonl_close(&lines);
+    return s;
+}
+
+/* ---- sections ---- */
+
+static void tile(firn_text *t, const char *value, const char *name)
+{
+    firn_text_printf(t, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, name);
+}
+
+static void tiles(firn_text *t, const firn_run *run, const curves *c)
+{
+    char value[64];
+    firn_text time;
+
+    firn_text_puts(t, "<div class=\"tiles\">\n");
+    if (c->n_eval) {
+        snprintf(value, sizeof value, "%.3g &rarr; %.3g", c->eval[0], c->eval[c->n_eval - 1]);
+        tile(t, value, "evaluation loss");
+    }
+    if (c->n) {
+        snprintf(value, sizeof value, "%.3g &rarr; %.3g", c->loss[0], c->loss[c->n - 1]);
+        tile(t, value, "training loss");
+    }
+    snprintf(value, sizeof value, "%lld", (long long)run->at.step);
+    tile(t, value, "steps");
+    snprintf(value, sizeof value, "%.0f", c->tokens);
+    tile(t, value, "tokens");
+    snprintf(value, sizeof value, "%.3g M", (double)run->adapter->n_values / 1e6);
+    tile(t, value, "trained values");
+    firn_text_init(&time, run->ctx, 0);
+    firn_text_duration(&time, run->at.seconds);
+    tile(t, firn_text_cstr(&time), "of training steps");
+    firn_text_free(&time);
+    firn_text_puts(t, "</div>\n");
+}
+
+static void loss_section(firn_text *t, const curves *c)
+{
+    const firn_curve loss[] = {{"line a thin", c->step, c->loss, c->n, false},
+                               {"line a", c->step, c->smooth, c->n, false},
+                               {"line b", c->eval_step, c->eval, c->n_eval, false},
+                               {"dots", c->eval_step, c->eval, c->n_eval, true}};
+    const firn_curve rate = {"line a", c->step, c->rate, c->n, false};
+
+    firn_text_puts(t, "<h2>How it went</h2>\n<div class=\"card\"><h3>Loss by step<span class=\"key\" "
+                      "style=\"background:var(--a)\"></span>training");
+    if (c->n_eval)
+        firn_text_puts(t, "<span class=\"key\" style=\"background:var(--b)\"></span>evaluation");
+    firn_text_puts(t, "</h3>\n");
+    firn_chart_curves(t, "step", "loss", loss, 4, true);
+    firn_text_puts(t, "</div>\n<div class=\"card\"><h3>Learning rate by step</h3>\n");
+    firn_chart_curves(t, "step", "learning rate", &rate, 1, false);
+    firn_text_puts(t, "</div>\n");
+}
+
+static void talk_row(firn_text *t, const char *name, const char *text)
+{
+    firn_text_printf(t, "<tr><th>%s</th><td class=\"talk\">", name);
+    firn_chart_escape(t, text[0] ? text : "(nothing)");
+    firn_text_puts(t, "</td></tr>\n");
+}
+
+static void talk_section(firn_text *t, const firn_witness *before, const firn_witness *after)
+{
+    if (after->n_talks == 0)
+        return;
+    firn_text_puts(t,
+                   "<h2>What the model says</h2>\n<p>Greedy answers to prompts of the evaluation data, of the training "
+                   "data where there is none.</p>\n");
+    for (int i = 0; i < after->n_talks; i++) {
+        firn_text_puts(t, "<div class=\"card\"><table class=\"talks\">\n");
+        talk_row(t, "prompt", after->talks[i].prompt);
+        talk_row(t, "in the data", after->talks[i].expected);
+        if (i < before->n_talks)
+            talk_row(t, "before", before->talks[i].answer);
+        talk_row(t, "after", after->talks[i].answer);
+        firn_text_puts(t, "</table></div>\n");
+    }
+}
+
+/* Each expert's share of its layer's routed tokens, 1 being an even share. */
+static firn_status load_map(firn_text *t, const char *title, const firn_witness *w)
+{
+    const int64_t n = w->n_layer * w->n_expert;
+    double *share = firn_alloc(w->ctx, (size_t)n * sizeof *share);
+    int64_t unused = 0;
+
+    if (!share)
+        return FIRN_ERR_MEMORY;
+    for (int64_t l = 0; l < w->n_layer; l++) {
+        const int64_t *load = w->load + l * w->n_expert;
+        double sum = 0;
+        for (int64_t e = 0; e < w->n_expert; e++)
+            sum += (double)load[e];
+        for (int64_t e = 0; e < w->n_expert; e++) {
+            share[l * w->n_expert + e] = sum > 0 ? (double)load[e] * (double)w->n_expert / sum : NAN;
+            unused += sum > 0 && load[e] == 0;
+        }
+    }
+    firn_text_printf(t, "<div class=\"card\"><h3>%s (%lld of %lld experts not used)</h3>\n", title, (long long)unused,
+                     (long long)n);
+    firn_chart_map(t, "expert", "layer", share, w->n_layer, w->n_expert, 3, NULL, " times an even share");
+    firn_text_puts(t, "</div>\n");
+    firn_free(w->ctx, share);
+    return FIRN_OK;
+}
+
+static firn_status load_section(firn_text *t, const firn_witness *before, const firn_witness *after)
+{
+    if (!after->load)
+        return FIRN_OK;
+    firn_text_puts(t,
+                   "<h2>Where tokens go</h2>\n<p>Load of each expert on the same tokens before and after. The darker, "
+                   "the more; full at three times an even share.</p>\n");
+    if (before->load)
+        FIRN_TRY(load_map(t, "Before", before));
+    return load_map(t, "After", after);
+}
+
+/* ---- what moved ---- */
+
+/* Root mean square of the entries of scale * B A over all experts. |BA|^2 = sum over i, j of (B'B)_ij (AA')_ij, so the
+ * product itself is never formed. A's rows are [n_in] long; B is stored as n_out rows of [rank]. */
+static double update_size(const firn_adapter *adapter, const firn_adapter_entry *e)
+{
+    const int64_t r = e->rank;
+    double sum = 0;
+
+    for (int64_t x = 0; x < e->n_expert; x++) {
+        const float *a = adapter->values + e->a + x * e->n_in * r, *b = adapter->values + e->b + x * e->n_out * r;
+        for (int64_t i = 0; i < r; i++) {
+            for (int64_t j = 0; j <= i; j++) {
+                double aa = 0, bb = 0;
+                for (int64_t k = 0; k < e->n_in; k++)
+                    aa += (double)a[i * e->n_in + k] * (double)a[j * e->n_in + k];
+                for (int64_t k = 0; k < e->n_out; k++)
+                    bb += (double)b[k * r + i] * (double)b[k * r + j];
+                sum += (i == j ? 1 : 2) * aa * bb;
+            }
+        }
+    }
+    return (double)e->scale * sqrt(fmax(sum, 0) / ((double)e->n_in * (double)e->n_out * (double)e->n_expert));
+}
+
+/* "blk.3.attn_q.weight" -> "attn_q"; "output.weight" -> "output". */
+static void kind_of(const firn_adapter_entry *e, char *kind, size_t limit)
+{
+    const char *from = e->tensor;
+
+    if (e->layer >= 0 && strncmp(from, "blk.", 4) == 0 && strchr(from + 4, '.'))
+        from = strchr(from + 4, '.') + 1;
+    snprintf(kind, limit, "%.*s", (int)strcspn(from, "."), from);
+}
+
+enum { MAX_KINDS = 32, KIND_BYTES = 48 };
+
+static firn_status update_section(firn_text *t, const firn_run *run)
+{
+    const firn_adapter *a = run->adapter;
+    const int64_t n_layer = firn_model_get_info(run->model)->n_layer;
+    char kinds[MAX_KINDS][KIND_BYTES];
+    const char *names[MAX_KINDS];
+    double *size = firn_alloc(run->ctx, (size_t)n_layer * MAX_KINDS * sizeof *size), largest = 0;
+    int n = 0;
+
+    if (!size)
+        return FIRN_ERR_MEMORY;
+    for (int64_t i = 0; i < n_layer * MAX_KINDS; i++)
+        size[i] = NAN;
+    firn_text_puts(t, "<h2>What moved</h2>\n<p>Size of each tensor's update, the root mean square over its entries of "
+                      "alpha/r B A. The darker, the more.");
+    for (int i = 0; i < a->n_entries; i++) {
+        const firn_adapter_entry *e = &a->entries[i];
+        char kind[KIND_BYTES];
+        int k = 0;
+        const double v = update_size(a, e);
+        kind_of(e, kind, sizeof kind);
+        if (e->layer < 0 || e->layer >= n_layer) {
+            firn_text_printf(t, " %s: %.3g.", kind, v);
+            continue;
+        }
+        while (k < n && strcmp(kinds[k], kind) != 0)
+            k++;
+        if (k == MAX_KINDS)
+            continue;
+        if (k == n) {
+            strcpy(kinds[n], kind);
+            names[n] = kinds[n];
+            n++;
+        }
+        size[k * n_layer + e->layer] = v;
+        largest = fmax(largest, v);
+    }
+    firn_text_printf(t, " Full shade: %.3g.</p>\n<div class=\"card\">\n", largest);
+    if (n)
+        firn_chart_map(t, "layer", "tensor", size, n, n_layer, largest, names, "");
+    firn_text_puts(t, "</div>\n");
+    firn_free(run->ctx, size);
+    return FIRN_OK;
+}
+
+/* ---- everything needed to do it again ---- */
+
+static void row(firn_text *t, const char *name, const char *value)
+{
+    firn_text_printf(t, "<tr><th>%s</th><td class=\"hash\"><code>", name);
+    firn_chart_escape(t, value);
+    firn_text_puts(t, "</code></td></tr>\n");
+}
+
+static void print_row(firn_text *t, const char *name, const firn_print *print)
+{
+    char value[FIRN_PATH_BYTES + 128];
+
+    if (!print->path[0])
+        return;
+    snprintf(value, sizeof value, "%s\n%llu bytes, SHA-256 %s", print->path, (unsigned long long)print->bytes,
+             print->sha256);
+    row(t, name, value);
+}
+
+static void option_rows(firn_text *t, const firn_train_options *options)
+{
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const firn_train_option *o = &firn_train_option_table[i];
+        const char *field = (const char *)options + o->offset;
+        char value[FIRN_PATH_BYTES];
+        if (!firn_train_option_is_set(options, o))
+            continue;
+        if (o->kind == 's')
+            snprintf(value, sizeof value, "%s", *(const char *const *)field);
+        else if (o->kind == 'i')
+            snprintf(value, sizeof value, "%lld", (long long)*(const int64_t *)field);
+        else
+            snprintf(value, sizeof value, "%.9g", *(const double *)field);
+        row(t, o->name, value);
+    }
+}
+
+static void again_section(firn_text *t, const firn_run *run)
+{
+    firn_text_puts(t, "<h2>What it was made from</h2>\n<div class=\"card\"><table>\n");
+    print_row(t, "model (header and tensor table)", &run->record.model);
+    print_row(t, "data", &run->record.data);
+    print_row(t, "evaluation data", &run->record.eval_data);
+    print_row(t, "started from", &run->record.adapter);
+    row(t, "architecture", run->record.arch);
+    row(t, "device", firn_device_about(run->device));
+    row(t, "kernels", run->record.kernels);
+    row(t, "firn", firn_version());
+    firn_text_puts(t, "</table></div>\n<div class=\"card\"><h3>Options</h3><table>\n");
+    option_rows(t, &run->record.options);
+    firn_text_puts(t, "</table></div>\n");
+}
+
+static firn_status page(firn_text *t, const firn_run *run, const curves *c, const firn_witness *before,
+                        const firn_witness *after)
+{
+    const firn_model_info *info = firn_model_get_info(run->model);
+
+    firn_text_puts(
+        t, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+           "content=\"width=device-width,initial-scale=1\">\n<title>firn: a fine-tuning run</title>\n<style>\n");
+    firn_text_puts(t, style);
+    firn_text_puts(t, "</style></head>\n<body><main>\n<h1>");
+    firn_chart_escape(t, info->name[0] ? info->name : info->arch);
+    firn_text_printf(t, "</h1>\n<p>%s, %lld layers of %lld", info->arch, (long long)info->n_layer,
+                     (long long)info->n_embd);
+    if (info->n_expert)
+        firn_text_printf(t, ", %lld experts of which %lld are used", (long long)info->n_expert,
+                         (long long)info->n_expert_used);
+    firn_text_puts(t, ", fine-tuned with firn on ");
+    const char *slash = strrchr(run->record.data.path, '/');
+    firn_chart_escape(t, slash ? slash + 1 : run->record.data.path);
+    firn_text_puts(t, "</p>\n");
+    tiles(t, run, c);
+    loss_section(t, c);
+    talk_section(t, before, after);
+    FIRN_TRY(load_section(t, before, after));
+    FIRN_TRY(update_section(t, run));
+    again_section(t, run);
+    firn_text_puts(t, "</main></body></html>\n");
+    return t->status;
+}
+
+firn_status firn_report_write(firn_run *run, const firn_witness *before, const firn_witness *after)
+{
+    char path[FIRN_PATH_BYTES];
+    firn_text t;
+    curves c = {0};
+
+    firn_text_init(&t, run->ctx, 0);
+    firn_status s = read_curves(run->ctx, run->folder, &c);
+    if (s == FIRN_OK)
+        s = page(&t, run, &c, before, after);
+    if (s == FIRN_OK)
+        s = firn_run_path(run->ctx, run->folder, "report.html", path);
+    if (s == FIRN_OK)
+        s = firn_file_write(run->ctx, path, t.data, t.size);
+    curves_clear(run->ctx, &c);
+    firn_text_free(&t);
+    return s;
+}

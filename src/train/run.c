@@ -1,0 +1,529 @@
+/* The story of a run: open, plan, look at the model before, train, look at it after.
+ *
+ * What makes it survive: run.json is written whole before the first step; a checkpoint is written whole or not at all
+ * and knows how long metrics.jsonl was; everything drawn is a function of (seed, epoch). So a run that goes on from its
+ * newest checkpoint computes what it would have computed. */
+#include "train/run.h"
+
+#include "core/file.h"
+#include "train/machine.h"
+#include "train/proof.h"
+#include "train/report.h"
+#include "train/witness.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- metrics and progress ---- */
+
+static firn_status write_metrics(firn_run *run, const firn_step_result *step, double eval_loss)
+{
+    const uint64_t memory = firn_memory_anonymous();
+    firn_text line;
+
+    firn_text_init(&line, run->ctx, 0);
+    firn_text_printf(&line, "{\"step\": %lld", (long long)run->at.step);
+    if (step)
+        firn_text_printf(&line,
+                         ", \"loss\": %.17g, \"learning_rate\": %.17g, \"grad_norm\": %.17g, \"tokens\": %lld, "
+                         "\"target_tokens\": %lld, \"epoch\": %lld",
+                         step->loss, step->learning_rate, step->grad_norm, (long long)step->tokens,
+                         (long long)step->target_tokens, (long long)run->at.epoch);
+    if (!isnan(eval_loss))
+        firn_text_printf(&line, ", \"eval_loss\": %.17g", eval_loss);
+    if (step)
+        firn_text_printf(&line, ", \"tokens_per_second\": %.2f, \"seconds\": %.4f",
+                         (double)step->tokens / step->seconds, step->seconds);
+    if (memory)
+        firn_text_printf(&line, ", \"memory\": %llu", (unsigned long long)memory);
+    firn_text_puts(&line, "}\n");
+    const firn_status s = firn_metrics_line(&run->metrics, &line);
+    firn_text_free(&line);
+    return s;
+}
+
+static void show_progress(firn_run *run, const firn_step_result *step, double seconds_left)
+{
+    if (!run->watch || !run->watch->progress)
+        return;
+    const firn_progress p = {.step = run->at.step,
+                             .steps = run->record.steps,
+                             .tokens = step->tokens,
+                             .loss = step->loss,
+                             .eval_loss = run->at.eval_loss,
+                             .learning_rate = step->learning_rate,
+                             .grad_norm = step->grad_norm,
+                             .tokens_per_second = (double)step->tokens / step->seconds,
+                             .seconds = run->at.seconds,
+                             .seconds_left = seconds_left,
+                             .memory = firn_memory_anonymous()};
+    run->watch->progress(run->watch->user, &p);
+}
+
+/* ---- checkpoints ---- */
+
+static firn_status checkpoints_of(const firn_run *run, char *path)
+{
+    return firn_run_path(run->ctx, run->folder, "checkpoints", path);
+}
+
+static firn_status save(firn_run *run)
+{
+    char folder[FIRN_PATH_BYTES];
+
+    FIRN_TRY(checkpoints_of(run, folder));
+    FIRN_TRY(firn_metrics_sync(&run->metrics));
+    run->at.metrics_bytes = (int64_t)run->metrics.bytes;
+    return firn_checkpoint_write(run->ctx, folder, run->adapter, firn_optimizer_m(run->optimizer),
+                                 firn_optimizer_v(run->optimizer), &run->at, run->record.options.keep);
+}
+
+/* Goes to the newest checkpoint that can be read; where there is none, stays at the start. */
+static firn_status load_newest(firn_run *run)
+{
+    char folder[FIRN_PATH_BYTES];
+    int64_t step, below = INT64_MAX;
+
+    FIRN_TRY(checkpoints_of(run, folder));
+    for (;;) {
+        FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, below, &step));
+        if (step < 0) {
+            if (below != INT64_MAX)
+                return FIRN_ERR_FORMAT; /* there were some, none of them readable: the last sentence stands */
+            firn_run_say(run, "there is no checkpoint yet: starting from step 0");
+            return FIRN_OK;
+        }
+        const firn_status s =
+            firn_checkpoint_read(run->ctx, folder, step, run->adapter, firn_optimizer_m(run->optimizer),
+                                 firn_optimizer_v(run->optimizer), &run->at);
+        if (s == FIRN_OK)
+            break;
+        firn_run_say(run, "warning: the checkpoint of step %lld cannot be used: %s", (long long)step,
+                     firn_error(run->ctx));
+        below = step;
+    }
+    *firn_optimizer_steps(run->optimizer) = run->at.step;
+    firn_run_say(run, "going on after step %lld", (long long)run->at.step);
+    return FIRN_OK;
+}
+
+/* ---- training ---- */
+
+static void prove(firn_run *run)
+{
+    const char factor = run->at.step == 1 ? 'b' : 'a';
+    firn_text found;
+
+    firn_text_init(&found, run->ctx, 0);
+    const float *gradients = firn_session_gradients(run->session);
+    const int64_t *load = firn_session_expert_load(run->session);
+    firn_proof(run->model, run->adapter, gradients, load, factor, run->at.step, &found);
+    if (run->at.step == 1 && run->record.options.adapter) /* its B is not zero, so A must move at once */
+        firn_proof(run->model, run->adapter, gradients, load, 'a', 1, &found);
+    for (char *line = found.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
+        firn_run_say(run, "%s", line);
+    }
+    firn_text_free(&found);
+}
+
+static firn_status one_step(firn_run *run, double begin, int64_t done_before)
+{
+    const firn_train_options *o = &run->record.options;
+    const bool last = run->at.step + 1 == run->record.steps;
+    const bool proof = run->at.step < 2;
+    const firn_model_info *info = firn_model_get_info(run->model);
+    int64_t *load = firn_session_expert_load(run->session);
+    firn_step_result step;
+    double eval_loss = NAN;
+
+    if (proof && load)
+        memset(load, 0, (size_t)(info->n_layer * info->n_expert) * sizeof *load);
+    FIRN_TRY(firn_run_step(run, &step));
+    run->at.seconds += step.seconds;
+    if (proof)
+        prove(run);
+    if (last || (o->eval_every > 0 && run->at.step % o->eval_every == 0)) {
+        FIRN_TRY(firn_run_evaluate(run, &eval_loss));
+        run->at.eval_loss = eval_loss;
+    }
+    FIRN_TRY(write_metrics(run, &step, eval_loss));
+    const double passed = firn_seconds() - begin;
+    show_progress(run, &step,
+                  passed / (double)(run->at.step - done_before) * (double)(run->record.steps - run->at.step));
+    if (last || (o->save_every > 0 && run->at.step % o->save_every == 0))
+        FIRN_TRY(save(run));
+    return FIRN_OK;
+}
+
+static firn_status train(firn_run *run, bool *stopped)
+{
+    const double begin = firn_seconds();
+    const int64_t done_before = run->at.step;
+
+    *stopped = false;
+    while (run->at.step < run->record.steps) {
+        if (firn_run_stop_wanted(run)) {
+            *stopped = true;
+            return run->at.step > 0 ? save(run) : FIRN_OK;
+        }
+        FIRN_TRY(one_step(run, begin, done_before));
+    }
+    return FIRN_OK;
+}
+
+/* ---- before ---- */
+
+static firn_status write_before(firn_run *run, const firn_witness *before)
+{
+    char path[FIRN_PATH_BYTES];
+
+    FIRN_TRY(firn_run_path(run->ctx, run->folder, "before.json", path));
+    return firn_json_write(run->ctx, path, firn_witness_to_json(before));
+}
+
+/* A run whose before.json is lost still trains; its report then shows only what came after. */
+static void read_before(firn_run *run, firn_witness *before)
+{
+    char path[FIRN_PATH_BYTES];
+    json_t *json;
+
+    if (firn_run_path(run->ctx, run->folder, "before.json", path) != FIRN_OK ||
+        firn_json_read(run->ctx, path, &json) != FIRN_OK)
+        return;
+    if (firn_witness_from_json(run->ctx, json, before) != FIRN_OK)
+        firn_witness_clear(before);
+    json_decref(json);
+}
+
+static firn_status look_before(firn_run *run, firn_witness *before)
+{
+    double loss;
+
+    FIRN_TRY(firn_witness_evaluate(run, before, &loss));
+    run->at.eval_loss_before = run->at.eval_loss = loss;
+    if (!isnan(loss))
+        firn_run_say(run, "evaluation loss before training: %.4f", loss);
+    FIRN_TRY(write_before(run, before));
+    return write_metrics(run, NULL, loss);
+}
+
+/* ---- after ---- */
+
+/* Saved, loaded again, and compared bit by bit: what lies on the disk is what was trained. */
+static firn_status save_adapter(firn_run *run)
+{
+    char path[FIRN_PATH_BYTES];
+    firn_adapter *again;
+
+    FIRN_TRY(firn_run_path(run->ctx, run->folder, "adapter.gguf", path));
+    FIRN_TRY(firn_adapter_save(run->ctx, run->adapter, NULL, path));
+    FIRN_TRY(firn_adapter_load(run->ctx, run->model, path, &again));
+    const bool same = again->n_values == run->adapter->n_values && again->alpha == run->adapter->alpha &&
+                      memcmp(again->values, run->adapter->values, (size_t)again->n_values * sizeof(float)) == 0;
+    firn_adapter_destroy(again);
+    if (!same)
+        return firn_fail(run->ctx, FIRN_ERR_IO,
+                         "%s does not hold what was written to it: the disk or the memory is bad", path);
+    return FIRN_OK;
+}
+
+static firn_status say_profile(firn_run *run)
+{
+    const firn_profile_row *rows;
+    double total = 0;
+    int n;
+
+    FIRN_TRY(firn_device_profile_rows(run->device, &rows, &n));
+    for (int i = 0; i < n; i++)
+        total += rows[i].seconds;
+    firn_run_say(run, "%-20s %10s %10s %6s %10s %9s", "operation", "calls", "seconds", "%", "GFLOP/s", "GB/s");
+    for (int i = 0; i < n; i++) {
+        const firn_profile_row *r = &rows[i];
+        firn_run_say(run, "%-20s %10llu %10.3f %6.1f %10.2f %9.2f", r->op, (unsigned long long)r->calls, r->seconds,
+                     total > 0 ? 100 * r->seconds / total : 0, r->seconds > 0 ? 1e-9 * r->flops / r->seconds : 0,
+                     r->seconds > 0 ? 1e-9 * r->bytes / r->seconds : 0);
+    }
+    return FIRN_OK;
+}
+
+static firn_status finish(firn_run *run, const firn_witness *before)
+{
+    firn_witness after = {0};
+    double loss;
+
+    FIRN_TRY(save_adapter(run));
+    firn_status s = firn_witness_evaluate(run, &after, &loss);
+    firn_session_destroy(run->session); /* its memory makes room for the key/value cache */
+    run->session = NULL;
+    if (s == FIRN_OK)
+        s = firn_witness_talk(run, &after);
+    if (s == FIRN_OK)
+        s = firn_report_write(run, before, &after);
+    firn_witness_clear(&after);
+    FIRN_TRY(s);
+    run->record.finished = true;
+    return firn_run_record_write(run->ctx, run->folder, &run->record);
+}
+
+/* ---- the story ---- */
+
+static void fill_result(firn_run *run, bool finished, firn_train_result *result)
+{
+    result->finished = finished;
+    result->step = run->at.step;
+    result->eval_loss_before = run->at.eval_loss_before;
+    result->eval_loss = run->at.eval_loss;
+    if (finished) {
+        (void)firn_run_path(run->ctx, run->folder, "adapter.gguf", result->adapter);
+        (void)firn_run_path(run->ctx, run->folder, "report.html", result->report);
+    }
+}
+
+static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_train_result *result)
+{
+    bool stopped;
+
+    if (run->at.step > run->record.steps)
+        return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "the run has done %lld steps already, more than the %lld wanted",
+                         (long long)run->at.step, (long long)run->record.steps);
+    FIRN_TRY(firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics));
+    if (run->at.step == 0)
+        FIRN_TRY(look_before(run, before));
+    if (run->flags & FIRN_TRAIN_PROFILE)
+        firn_device_profile(run->device, true);
+    FIRN_TRY(train(run, &stopped));
+    if (run->flags & FIRN_TRAIN_PROFILE) {
+        FIRN_TRY(say_profile(run));
+        firn_device_profile(run->device, false);
+    }
+    if (!stopped)
+        FIRN_TRY(finish(run, before));
+    fill_result(run, !stopped, result);
+    return FIRN_OK;
+}
+
+/* From decided options and an opened run to its end. */
+static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
+{
+    firn_witness before = {0};
+    char folder[FIRN_PATH_BYTES];
+    int64_t newest = -1;
+
+    FIRN_TRY(checkpoints_of(run, folder));
+    if (resumed)
+        FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, INT64_MAX, &newest));
+    firn_status s = newest < 0 ? firn_witness_talk(run, &before) : FIRN_OK;
+    if (s == FIRN_OK)
+        s = firn_run_prepare(run);
+    if (s == FIRN_OK && resumed)
+        s = load_newest(run);
+    if (newest >= 0)
+        read_before(run, &before);
+    if (s == FIRN_OK)
+        s = train_and_finish(run, &before, result);
+    firn_witness_clear(&before);
+    return s;
+}
+
+static void begin(firn_run *run, firn_context *ctx, int flags, const firn_watch *watch, firn_train_result *result)
+{
+    *run = (firn_run){.ctx = ctx, .watch = watch, .flags = flags, .packed = -1, .metrics.fd = -1};
+    firn_arena_init(&run->arena, ctx, 0);
+    run->at.eval_loss_before = run->at.eval_loss = NAN;
+    *result = (firn_train_result){.loss = NAN, .eval_loss_before = NAN, .eval_loss = NAN};
+}
+
+/* ---- a new run ---- */
+
+static firn_status check_new(firn_context *ctx, const firn_train_options *o)
+{
+    FIRN_EXPECT(ctx, o->model && o->data && o->output, "a run needs a model, data and an output folder");
+    FIRN_TRY(firn_train_options_check(ctx, o));
+    FIRN_EXPECT(ctx, !o->adapter || (!o->targets && o->rank == FIRN_UNSET && isnan(o->alpha)),
+                "rank, alpha and targets are those of the adapter %s, and cannot be given beside it", o->adapter);
+    FIRN_EXPECT(ctx, !o->eval_data || isnan(o->eval_split) || o->eval_split == 0,
+                "evaluation data takes the place of an evaluation split: expected one of the two");
+    return FIRN_OK;
+}
+
+/* Makes the folder and looks that it can be written before anything takes long. */
+static firn_status make_folder(firn_run *run)
+{
+    char path[FIRN_PATH_BYTES];
+    uint64_t space;
+
+    FIRN_TRY(firn_make_folder(run->ctx, run->record.options.output));
+    FIRN_TRY(firn_full_path(run->ctx, run->record.options.output, run->folder));
+    FIRN_TRY(firn_run_path(run->ctx, run->folder, "run.json", path));
+    if (access(path, F_OK) == 0)
+        return firn_fail(run->ctx, FIRN_ERR_ARGUMENT,
+                         "%s holds a run already: go on with it (firn finetune --resume %s), or take another folder",
+                         run->record.options.output, run->record.options.output);
+    if (access(run->folder, W_OK | X_OK) < 0)
+        return firn_fail(run->ctx, FIRN_ERR_IO, "cannot write into %s: %s", run->record.options.output,
+                         strerror(errno));
+    FIRN_TRY(firn_file_space(run->ctx, run->folder, &space));
+    if (space == 0)
+        return firn_fail(run->ctx, FIRN_ERR_IO, "the file system of %s is full", run->record.options.output);
+    return FIRN_OK;
+}
+
+/* The adapter, and one checkpoint more than are kept, since the new one is there before the oldest goes. */
+static firn_status check_space(firn_run *run)
+{
+    const uint64_t values = (uint64_t)run->adapter->n_values * sizeof(float);
+    const uint64_t needed = values * (1 + 3 * ((uint64_t)run->record.options.keep + 1));
+    uint64_t space;
+    firn_text t;
+
+    FIRN_TRY(firn_file_space(run->ctx, run->folder, &space));
+    if (space >= needed)
+        return FIRN_OK;
+    firn_text_init(&t, run->ctx, 0);
+    firn_text_puts(&t, "adapter and checkpoints take ");
+    firn_text_bytes(&t, needed);
+    firn_text_puts(&t, ", and the file system has ");
+    firn_text_bytes(&t, space);
+    firn_fail(run->ctx, FIRN_ERR_IO, "%s is too full for the run: %s", run->folder, firn_text_cstr(&t));
+    firn_text_free(&t);
+    return FIRN_ERR_IO;
+}
+
+/* Paths in run.json are absolute: the run may be resumed from anywhere. */
+static firn_status absolute(firn_run *run, const char **path)
+{
+    char full[FIRN_PATH_BYTES];
+
+    if (!*path)
+        return FIRN_OK;
+    FIRN_TRY(firn_full_path(run->ctx, *path, full));
+    *path = firn_arena_text(&run->arena, full, strlen(full));
+    return *path ? FIRN_OK : FIRN_ERR_MEMORY;
+}
+
+static firn_status new_run(firn_run *run, firn_train_result *result)
+{
+    firn_train_options *o = &run->record.options;
+
+    FIRN_TRY(check_new(run->ctx, o));
+    firn_train_options_defaults(o);
+    if (!(run->flags & FIRN_TRAIN_DRY_RUN)) {
+        FIRN_TRY(make_folder(run));
+        o->output = run->folder;
+    }
+    FIRN_TRY(absolute(run, &o->model));
+    FIRN_TRY(absolute(run, &o->data));
+    FIRN_TRY(absolute(run, &o->eval_data));
+    FIRN_TRY(absolute(run, &o->adapter));
+    FIRN_TRY(firn_run_open(run));
+    FIRN_TRY(firn_run_decide(run));
+    FIRN_TRY(firn_run_plan(run));
+    if (run->flags & FIRN_TRAIN_DRY_RUN)
+        return FIRN_OK;
+    FIRN_TRY(check_space(run));
+    FIRN_TRY(firn_run_record_write(run->ctx, run->folder, &run->record));
+    return tell(run, false, result);
+}
+
+firn_status firn_train(firn_context *ctx, const firn_train_options *options, int flags, const firn_watch *watch,
+                       firn_train_result *result)
+{
+    firn_run run;
+
+    begin(&run, ctx, flags, watch, result);
+    run.record.options = *options;
+    const firn_status s = new_run(&run, result);
+    firn_run_close(&run);
+    return s;
+}
+
+/* ---- going on ---- */
+
+/* What a resumed run may change, over what it was started with. */
+static firn_status merge(firn_run *run, const firn_train_options *changed)
+{
+    firn_train_options *o = &run->record.options;
+
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const firn_train_option *option = &firn_train_option_table[i];
+        FIRN_EXPECT(run->ctx, option->resumable || !firn_train_option_is_set(changed, option),
+                    "a resumed run cannot change %s", option->name);
+    }
+    FIRN_TRY(firn_train_options_check(run->ctx, changed));
+    if (changed->steps != FIRN_UNSET)
+        o->steps = changed->steps;
+    if (!isnan(changed->epochs)) {
+        o->epochs = changed->epochs;
+        o->steps = changed->steps == FIRN_UNSET ? 0 : o->steps;
+    }
+    if (changed->save_every != FIRN_UNSET)
+        o->save_every = changed->save_every;
+    if (changed->eval_every != FIRN_UNSET)
+        o->eval_every = changed->eval_every;
+    if (changed->memory_limit)
+        o->memory_limit = changed->memory_limit;
+    return FIRN_OK;
+}
+
+/* Everything that decides the result must be what it was. */
+static firn_status expect_same(firn_run *run, const firn_run_record *was)
+{
+    const firn_run_record *is = &run->record;
+
+    FIRN_TRY(firn_print_expect(run->ctx, "the model", &was->model, &is->model));
+    FIRN_TRY(firn_print_expect(run->ctx, "the data set", &was->data, &is->data));
+    FIRN_TRY(firn_print_expect(run->ctx, "the evaluation data", &was->eval_data, &is->eval_data));
+    FIRN_TRY(firn_print_expect(run->ctx, "the adapter", &was->adapter, &is->adapter));
+    if (was->n_values != is->n_values)
+        return firn_fail(run->ctx, FIRN_ERR_FORMAT, "the run trained %lld values, and its options now give %lld",
+                         (long long)was->n_values, (long long)is->n_values);
+    if (strcmp(was->kernels, is->kernels) != 0)
+        firn_run_say(
+            run,
+            "warning: the run was started with the kernels %s, these are %s: results will differ in their last "
+            "bits from those of a run that was never interrupted",
+            was->kernels, is->kernels);
+    return FIRN_OK;
+}
+
+static firn_status resume_run(firn_run *run, const char *folder, const firn_train_options *options,
+                              firn_train_result *result)
+{
+    firn_run_record was;
+
+    FIRN_TRY(firn_run_record_read(&run->arena, folder, &was));
+    FIRN_TRY(firn_full_path(run->ctx, folder, run->folder));
+    run->record.options = was.options;
+    FIRN_TRY(merge(run, options));
+    run->record.options.output = run->folder;
+    FIRN_TRY(firn_run_open(run));
+    FIRN_TRY(expect_same(run, &was));
+    FIRN_TRY(firn_run_decide(run));
+    if (was.finished && run->record.steps == was.steps) {
+        run->at.step = was.steps;
+        result->was_finished = true;
+        fill_result(run, true, result);
+        return FIRN_OK;
+    }
+    FIRN_TRY(firn_run_plan(run));
+    if (run->flags & FIRN_TRAIN_DRY_RUN)
+        return FIRN_OK;
+    FIRN_TRY(firn_run_record_write(run->ctx, run->folder, &run->record));
+    return tell(run, true, result);
+}
+
+firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_train_options *options, int flags,
+                              const firn_watch *watch, firn_train_result *result)
+{
+    firn_run run;
+
+    begin(&run, ctx, flags, watch, result);
+    const firn_status s = resume_run(&run, folder, options, result);
+    firn_run_close(&run);
+    return s;
+}

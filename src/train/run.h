@@ -1,0 +1,84 @@
+/* A run from inside: what setup.c puts together, step.c moves on, and run.c tells the story with. */
+#ifndef FIRN_TRAIN_RUN_H
+#define FIRN_TRAIN_RUN_H
+
+#include "train/checkpoint.h"
+#include "train/data.h"
+#include "train/language.h"
+#include "train/optimizer.h"
+#include "train/record.h"
+#include "train/schedule.h"
+
+typedef struct {
+    firn_context *ctx;
+    const firn_watch *watch;
+    int flags;
+    char folder[FIRN_PATH_BYTES];
+    firn_arena arena; /* texts of the options */
+    firn_run_record record;
+    uint64_t memory_limit;  /* of the process; 0: none */
+    uint64_t session_limit; /* the session's share of it */
+
+    firn_device *device;
+    firn_model *model;
+    firn_language *language;
+    firn_adapter *adapter;
+    firn_optimizer *optimizer;
+    firn_session *session;
+
+    firn_data *data, *eval_data; /* eval_data NULL: `held` of data, if any */
+    firn_sample_list train, held;
+    firn_packing packing; /* of the epoch `packed` */
+    int64_t packed;       /* -1: none */
+    firn_packing held_packing;
+    firn_pass pass;
+
+    firn_schedule schedule;
+    firn_position at;
+    firn_metrics metrics;
+} firn_run;
+
+typedef struct {
+    double loss, grad_norm, learning_rate;
+    int64_t tokens, target_tokens;
+    double seconds;
+} firn_step_result;
+
+/* ---- setup.c ---- */
+
+/* Says a sentence to whoever watches. */
+void firn_run_say(const firn_run *run, const char *format, ...) FIRN_PRINTF(2, 3);
+/* Whether whoever watches wants the run to stop with a checkpoint. */
+bool firn_run_stop_wanted(const firn_run *run);
+/* Decides the tokens of a window and checks them and the size of a pass against the model, which must be open. */
+firn_status firn_run_context(firn_run *run);
+/* Opens the model, reads the data, makes the adapter; with record.options set by the caller. */
+firn_status firn_run_open(firn_run *run);
+/* Decides what depends on data and model: steps, warm-up, how often to save and evaluate. */
+firn_status firn_run_decide(firn_run *run);
+/* Says what will be trained and what memory it takes; fails when the limit is too small. */
+firn_status firn_run_plan(firn_run *run);
+/* The device memory of training: session and optimizer. */
+firn_status firn_run_prepare(firn_run *run);
+void firn_run_close(firn_run *run);
+
+/* ---- step.c ---- */
+
+/* The windows of an epoch; the packing belongs to the run until the next call. */
+firn_status firn_run_pack(firn_run *run, int64_t epoch);
+/* One optimizer step: at.step + 1. Its gradients stay in the session until the next. A loss or gradient that is not
+ * finite fails, naming step, sample and tensor; the adapter is then as before the step. */
+firn_status firn_run_step(firn_run *run, firn_step_result *result);
+
+typedef struct {
+    double loss; /* sum over the targets */
+    int64_t tokens, target_tokens;
+} firn_loss_sum;
+
+/* The loss of all windows of a packing, in passes of `batch` windows. Expert load is counted from zero. */
+firn_status firn_packing_loss(firn_session *session, const firn_data *data, const firn_packing *packing, int64_t batch,
+                              firn_pass *pass, firn_loss_sum *sum);
+/* Mean loss over the evaluation data; NAN when there is none. */
+firn_status firn_run_evaluate(firn_run *run, double *loss);
+
+#endif

@@ -1,0 +1,407 @@
+/* A run is put together: model, data, adapter, what follows from them, and the plan of its memory. */
+#include "core/file.h"
+#include "train/machine.h"
+#include "train/run.h"
+
+#include "firn/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEFAULT_CONTEXT = 512 };
+
+void firn_run_say(const firn_run *run, const char *format, ...)
+{
+    char line[2048];
+    va_list args;
+
+    if (!run->watch || !run->watch->say)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    run->watch->say(run->watch->user, line);
+}
+
+bool firn_run_stop_wanted(const firn_run *run)
+{
+    return run->watch && run->watch->stop && run->watch->stop(run->watch->user);
+}
+
+/* ---- open ---- */
+
+static firn_status open_data(firn_run *run)
+{
+    const firn_train_options *o = &run->record.options;
+    const firn_encoder *encoder = firn_language_encoder(run->language);
+    firn_context *ctx = run->ctx;
+
+    FIRN_TRY(firn_print_file(ctx, o->data, &run->record.data));
+    FIRN_TRY(firn_data_load(ctx, o->data, encoder, o->context, &run->data));
+    if (o->eval_data) {
+        firn_sample_list none;
+        FIRN_TRY(firn_print_file(ctx, o->eval_data, &run->record.eval_data));
+        FIRN_TRY(firn_data_load(ctx, o->eval_data, encoder, o->context, &run->eval_data));
+        FIRN_TRY(firn_data_all(run->eval_data, &run->held));
+        FIRN_TRY(firn_data_split(run->data, 0, 0, &run->train, &none));
+        firn_sample_list_free(ctx, &none);
+    } else {
+        FIRN_TRY(firn_data_split(run->data, o->eval_split, (uint64_t)o->seed, &run->train, &run->held));
+    }
+    return firn_pack(run->eval_data ? run->eval_data : run->data, &run->held, o->context, false, 0, 0,
+                     &run->held_packing);
+}
+
+static firn_status open_adapter(firn_run *run)
+{
+    firn_train_options *o = &run->record.options;
+
+    if (!o->adapter) {
+        FIRN_TRY(firn_adapter_create(run->ctx, run->model, o->targets, o->rank, (float)o->alpha, (uint64_t)o->seed,
+                                     &run->adapter));
+    } else {
+        FIRN_TRY(firn_print_file(run->ctx, o->adapter, &run->record.adapter));
+        FIRN_TRY(firn_adapter_load(run->ctx, run->model, o->adapter, &run->adapter));
+        o->alpha = (double)run->adapter->alpha;
+        if (run->adapter->n_entries > 0)
+            o->rank = run->adapter->entries[0].rank;
+    }
+    run->record.n_values = run->adapter->n_values;
+    if (run->adapter->n_values == 0)
+        return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "nothing is left to train: the adapter has no tensor");
+    return FIRN_OK;
+}
+
+firn_status firn_run_context(firn_run *run)
+{
+    const firn_model_info *info = firn_model_get_info(run->model);
+    firn_train_options *o = &run->record.options;
+    firn_context *ctx = run->ctx;
+
+    if (o->context == FIRN_UNSET)
+        o->context = firn_min_i64(DEFAULT_CONTEXT, info->n_ctx_train);
+    if (o->context > info->n_ctx_train)
+        return firn_fail(ctx, FIRN_ERR_ARGUMENT, "a context of %lld tokens is longer than the model's %lld",
+                         (long long)o->context, (long long)info->n_ctx_train);
+    FIRN_EXPECT(ctx, o->batch <= INT32_MAX / o->context, "%lld windows of %lld tokens are too many for one pass",
+                (long long)o->batch, (long long)o->context);
+    return FIRN_OK;
+}
+
+firn_status firn_run_open(firn_run *run)
+{
+    firn_train_options *o = &run->record.options;
+    firn_context *ctx = run->ctx;
+
+    FIRN_TRY(firn_device_open(ctx, o->device, &run->device));
+    FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
+    const firn_model_info *info = firn_model_get_info(run->model);
+    const firn_gguf *gguf = firn_model_gguf(run->model);
+    const char *kernels = strstr(firn_device_about(run->device), "kernels ");
+    snprintf(run->record.kernels, sizeof run->record.kernels, "%s", kernels ? kernels + strlen("kernels ") : "");
+    snprintf(run->record.arch, sizeof run->record.arch, "%s", info->arch);
+    FIRN_TRY(firn_print_gguf(ctx, o->model, gguf, &run->record.model));
+
+    FIRN_TRY(firn_run_context(run));
+    FIRN_TRY(firn_language_create(ctx, gguf, &run->language));
+    run->packed = -1;
+    FIRN_TRY(open_data(run));
+    return open_adapter(run);
+}
+
+void firn_run_close(firn_run *run)
+{
+    firn_metrics_close(&run->metrics);
+    firn_session_destroy(run->session);
+    firn_optimizer_destroy(run->optimizer);
+    firn_pass_destroy(&run->pass);
+    if (run->packing.ctx)
+        firn_packing_clear(&run->packing);
+    if (run->held_packing.ctx)
+        firn_packing_clear(&run->held_packing);
+    firn_sample_list_free(run->ctx, &run->train);
+    firn_sample_list_free(run->ctx, &run->held);
+    firn_data_destroy(run->data);
+    firn_data_destroy(run->eval_data);
+    firn_adapter_destroy(run->adapter);
+    firn_language_destroy(run->language);
+    firn_model_close(run->model);
+    firn_device_close(run->device);
+    firn_arena_clear(&run->arena);
+}
+
+/* ---- what follows from options, model and data ---- */
+
+/* Windows of `epochs` times through the data. */
+static firn_status count_windows(firn_run *run, double epochs, double *windows)
+{
+    *windows = 0;
+    for (int64_t e = 0; (double)e < epochs; e++) {
+        const double part = fmin(1, epochs - (double)e);
+        FIRN_TRY(firn_run_pack(run, e));
+        *windows += part * (double)run->packing.n_windows;
+    }
+    return FIRN_OK;
+}
+
+firn_status firn_run_decide(firn_run *run)
+{
+    firn_train_options *o = &run->record.options;
+    int64_t steps = o->steps;
+
+    if (steps <= 0) {
+        double windows;
+        FIRN_TRY(count_windows(run, o->epochs, &windows));
+        steps = (int64_t)ceil(windows / (double)(o->batch * o->accumulate));
+    }
+    run->record.steps = firn_max_i64(steps, 1);
+    if (o->warmup == FIRN_UNSET)
+        o->warmup = firn_min_i64(run->record.steps / 20, 100);
+    if (o->save_every == FIRN_UNSET)
+        o->save_every = firn_min_i64(firn_max_i64(run->record.steps / 10, 1), 50);
+    if (o->eval_every == FIRN_UNSET)
+        o->eval_every = firn_max_i64(run->record.steps / 10, 1);
+    run->schedule = (firn_schedule){.learning_rate = o->learning_rate, .warmup = o->warmup, .steps = run->record.steps};
+    return firn_schedule_from_name(run->ctx, o->schedule, &run->schedule.kind);
+}
+
+/* ---- memory ---- */
+
+static uint64_t pass_bytes(const firn_run *run)
+{
+    return (uint64_t)(run->record.options.batch * run->record.options.context) * 5 * sizeof(int32_t);
+}
+
+/* What is there already (vocabulary, data, adapter), measured where the system says it. */
+static uint64_t present_bytes(const firn_run *run)
+{
+    const uint64_t now = firn_memory_anonymous();
+
+    return now ? now : firn_data_bytes(run->data) + (uint64_t)run->adapter->n_values * sizeof(float);
+}
+
+static firn_session_params session_params(const firn_run *run, uint64_t limit)
+{
+    return (firn_session_params){
+        .n_tokens = run->record.options.batch * run->record.options.context, .train = true, .memory_limit = limit};
+}
+
+static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_memory *memory)
+{
+    firn_session_params params = session_params(run, 0);
+    const bool given = run->record.options.memory_limit != NULL;
+    firn_text text;
+
+    if (!given) {
+        /* Half of what is free at least, and all but a tenth where the mapped weights leave room for it. */
+        FIRN_TRY(firn_session_plan(run->ctx, run->device, run->model, run->adapter, &params, memory));
+        const double free_bytes = (double)firn_memory_available();
+        run->memory_limit =
+            (uint64_t)fmax(free_bytes / 2, 0.9 * free_bytes - (double)memory->mapped) + (free_bytes > 0 ? outside : 0);
+        if (run->memory_limit == 0 || memory->total + outside <= run->memory_limit)
+            return FIRN_OK;
+    }
+    if (run->memory_limit <= outside) {
+        firn_text_init(&text, run->ctx, 0);
+        firn_text_bytes(&text, outside);
+        firn_fail(run->ctx, FIRN_ERR_MEMORY,
+                  "the memory limit is too small: vocabulary, data, adapter and optimizer alone take %s",
+                  firn_text_cstr(&text));
+        firn_text_free(&text);
+        return FIRN_ERR_MEMORY;
+    }
+    run->session_limit = params.memory_limit = run->memory_limit - outside;
+    const firn_status s = firn_session_plan(run->ctx, run->device, run->model, run->adapter, &params, memory);
+    if (s == FIRN_OK)
+        return s;
+    firn_text_init(&text, run->ctx, 0);
+    firn_text_bytes(&text, run->memory_limit);
+    firn_text_puts(&text, ", less ");
+    firn_text_bytes(&text, outside);
+    firn_fail_in(run->ctx, s, "with the memory limit of %s for vocabulary, data, adapter and optimizer",
+                 firn_text_cstr(&text));
+    firn_text_free(&text);
+    return s;
+}
+
+static uint64_t outside_bytes(const firn_run *run)
+{
+    return present_bytes(run) + firn_optimizer_bytes(run->adapter->n_values) + pass_bytes(run);
+}
+
+static void say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
+{
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } parts[] = {
+        {"activations", m->arenas},
+        {"workspace", m->work},
+        {"block inputs", m->inputs},
+        {"head", m->head},
+        {"adapter", m->adapter},
+        {"gradients", m->gradients},
+        {"optimizer", firn_optimizer_bytes(run->adapter->n_values)},
+        {"vocabulary and data", outside - firn_optimizer_bytes(run->adapter->n_values)},
+    };
+    firn_text t;
+
+    firn_text_init(&t, run->ctx, 0);
+    firn_text_puts(&t, "memory   ");
+    firn_text_bytes(&t, outside + m->total);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        firn_text_puts(&t, i ? ", " : " (");
+        firn_text_printf(&t, "%s ", parts[i].what);
+        firn_text_bytes(&t, parts[i].bytes);
+    }
+    firn_text_puts(&t, "); weights mapped from the file ");
+    firn_text_bytes(&t, m->mapped);
+    firn_text_printf(&t, "; activations of %d of %d blocks are kept", m->blocks_kept, m->blocks);
+    firn_run_say(run, "%s", firn_text_cstr(&t));
+    firn_text_free(&t);
+}
+
+static void say_trained(const firn_run *run)
+{
+    int64_t values[FIRN_CLASS_COUNT] = {0};
+    int tensors[FIRN_CLASS_COUNT] = {0};
+    firn_text t;
+
+    for (int i = 0; i < run->adapter->n_entries; i++) {
+        const firn_adapter_entry *e = &run->adapter->entries[i];
+        values[e->class_] += e->rank * (e->n_in + e->n_out) * e->n_expert;
+        tensors[e->class_]++;
+    }
+    firn_text_init(&t, run->ctx, 0);
+    firn_text_printf(&t, "trains   %.3g M values of rank %lld, alpha %g:", (double)run->adapter->n_values / 1e6,
+                     (long long)run->record.options.rank, run->record.options.alpha);
+    for (int c = 0, n = 0; c < FIRN_CLASS_COUNT; c++)
+        if (tensors[c])
+            firn_text_printf(&t, "%s %s %.3g M in %d tensors", n++ ? "," : "", firn_class_name((firn_class)c),
+                             (double)values[c] / 1e6, tensors[c]);
+    firn_run_say(run, "%s", firn_text_cstr(&t));
+    firn_text_free(&t);
+}
+
+static void say_data(const firn_run *run)
+{
+    const firn_data *eval = run->eval_data ? run->eval_data : run->data;
+    int64_t targets = 0;
+    firn_text t;
+
+    firn_text_init(&t, run->ctx, 0);
+    firn_data_describe(run->data, &t);
+    firn_run_say(run, "data     %s", firn_text_cstr(&t));
+    for (size_t i = 0; i < run->held.n; i++)
+        targets += eval->samples[run->held.items[i]].n_targets;
+    if (run->held.n)
+        firn_run_say(run, "         %zu samples with %lld trained tokens are held back for evaluation%s%s", run->held.n,
+                     (long long)targets, run->eval_data ? ", from " : "",
+                     run->eval_data ? run->record.options.eval_data : "");
+    else
+        firn_run_say(run, "         nothing is held back for evaluation");
+    firn_text_free(&t);
+}
+
+/* Floating-point operations a second that a plain product reaches here. */
+static firn_status measure_rate(firn_run *run, double *rate)
+{
+    enum { N = 512, RUNS = 8 };
+    const int64_t ne[] = {N, N};
+    const size_t bytes = (size_t)N * N * sizeof(float);
+    firn_graph *g;
+    firn_plan *plan = NULL;
+    firn_exec *exec = NULL;
+    firn_buffer *b[5] = {NULL};
+
+    FIRN_TRY(firn_graph_create(run->ctx, &g));
+    firn_tensor *w = firn_slot(g, FIRN_F32, 2, ne, "w"), *x = firn_slot(g, FIRN_F32, 2, ne, "x");
+    firn_tensor *y = firn_output(g, firn_mul_mat(g, w, x));
+    firn_status s = firn_graph_status(g);
+    if (s == FIRN_OK)
+        s = firn_plan_create(run->device, g, &plan);
+    if (s == FIRN_OK)
+        s = firn_exec_create(plan, &exec);
+    const size_t sizes[5] = {bytes, bytes, bytes, plan ? firn_plan_arena_bytes(plan) + 64 : 0,
+                             plan ? firn_plan_work_bytes(plan) + 64 : 0};
+    for (int i = 0; s == FIRN_OK && i < 5; i++) {
+        s = firn_buffer_create(run->device, sizes[i], &b[i]);
+        s = s == FIRN_OK ? firn_buffer_clear(b[i], 0, sizes[i]) : s;
+    }
+    firn_tensor *const tensors[3] = {w, x, y};
+    for (int i = 0; s == FIRN_OK && i < 3; i++)
+        s = firn_exec_bind(exec, tensors[i], b[i], 0);
+    s = s == FIRN_OK ? firn_exec_memory(exec, b[3], 0, b[4], 0) : s;
+    double best = INFINITY;
+    for (int i = 0; s == FIRN_OK && i < RUNS; i++) {
+        const double begin = firn_seconds();
+        s = firn_exec_run(exec, 0, 0);
+        s = s == FIRN_OK ? firn_device_wait(run->device) : s;
+        best = fmin(best, firn_seconds() - begin);
+    }
+    *rate = 2.0 * N * N * N / best;
+    firn_exec_destroy(exec);
+    firn_plan_destroy(plan);
+    firn_graph_destroy(g);
+    for (int i = 0; i < 5; i++)
+        firn_buffer_destroy(b[i]);
+    return s;
+}
+
+static firn_status say_time(firn_run *run, const firn_session_memory *memory)
+{
+    const firn_train_options *o = &run->record.options;
+    const double tokens = (double)run->record.steps * (double)(o->batch * o->accumulate * o->context);
+    double rate;
+    firn_text t;
+
+    FIRN_TRY(measure_rate(run, &rate));
+    firn_text_init(&t, run->ctx, 0);
+    firn_text_duration(&t, tokens * memory->flops_per_token / rate);
+    firn_run_say(run,
+                 "time     at least about %s: %.3g floating-point operations a token at the %.0f GFLOP/s that a plain "
+                 "product reaches here",
+                 firn_text_cstr(&t), memory->flops_per_token, rate * 1e-9);
+    firn_text_free(&t);
+    return FIRN_OK;
+}
+
+firn_status firn_run_plan(firn_run *run)
+{
+    const firn_train_options *o = &run->record.options;
+    const firn_model_info *info = firn_model_get_info(run->model);
+    firn_session_memory memory;
+
+    if (o->memory_limit)
+        FIRN_TRY(firn_parse_bytes(run->ctx, o->memory_limit, &run->memory_limit));
+    if (info->n_expert)
+        firn_run_say(run, "model    %s, %s: %lld blocks of %lld, %lld experts, %lld used", o->model, info->arch,
+                     (long long)info->n_layer, (long long)info->n_embd, (long long)info->n_expert,
+                     (long long)info->n_expert_used);
+    else
+        firn_run_say(run, "model    %s, %s: %lld blocks of %lld, dense", o->model, info->arch, (long long)info->n_layer,
+                     (long long)info->n_embd);
+    say_data(run);
+    say_trained(run);
+    firn_run_say(run, "steps    %lld, each of %lld x %lld windows of up to %lld tokens; learning rate %g, %s",
+                 (long long)run->record.steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
+                 o->learning_rate, o->schedule);
+    firn_run_say(run, "device   %s", firn_device_about(run->device));
+    const uint64_t outside = outside_bytes(run);
+    FIRN_TRY(plan_session(run, outside, &memory));
+    say_memory(run, outside, &memory);
+    return run->flags & FIRN_TRAIN_DRY_RUN ? say_time(run, &memory) : FIRN_OK;
+}
+
+firn_status firn_run_prepare(firn_run *run)
+{
+    const firn_train_options *o = &run->record.options;
+    firn_adamw_params adamw = FIRN_ADAMW_DEFAULTS;
+    const firn_session_params params = session_params(run, run->session_limit);
+
+    adamw.weight_decay = (float)o->weight_decay;
+    FIRN_TRY(firn_optimizer_create(run->ctx, run->device, run->adapter->n_values, &adamw, &run->optimizer));
+    FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
+    return firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session);
+}

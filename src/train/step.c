@@ -1,0 +1,197 @@
+/* One optimizer step, and the loss of a data set.
+ *
+ *     loss = sum over the targets of batch x accumulate windows / their number     (tokens count alike, windows do not)
+ *     g    = its gradient, scaled to the clipping norm; AdamW with the learning rate of the step
+ *
+ * Windows are taken in order, epoch after epoch; a step that meets the end of an epoch goes on with the next. */
+#include "train/machine.h"
+#include "train/run.h"
+
+#include <math.h>
+
+firn_status firn_run_pack(firn_run *run, int64_t epoch)
+{
+    const firn_train_options *o = &run->record.options;
+
+    if (run->packed == epoch)
+        return FIRN_OK;
+    firn_packing_clear(&run->packing);
+    run->packed = -1;
+    FIRN_TRY(firn_pack(run->data, &run->train, o->context, true, (uint64_t)o->seed, epoch, &run->packing));
+    run->packed = epoch;
+    return FIRN_OK;
+}
+
+/* The window at the cursor, which moves on. */
+static firn_status next_window(firn_run *run, firn_position *cursor, int64_t *window)
+{
+    FIRN_TRY(firn_run_pack(run, cursor->epoch));
+    if (cursor->window >= run->packing.n_windows) {
+        cursor->epoch++;
+        cursor->window = 0;
+        FIRN_TRY(firn_run_pack(run, cursor->epoch));
+    }
+    *window = cursor->window++;
+    return FIRN_OK;
+}
+
+static firn_status fill_pass(firn_run *run, firn_position *cursor)
+{
+    int64_t w;
+
+    firn_pass_clear(&run->pass);
+    for (int64_t i = 0; i < run->record.options.batch; i++) {
+        FIRN_TRY(next_window(run, cursor, &w));
+        FIRN_TRY(firn_pass_add_window(&run->pass, run->data, &run->packing, w));
+    }
+    return FIRN_OK;
+}
+
+/* Tokens and targets of the step, before anything is computed: the gradient's weight is one over the targets. */
+static firn_status count_step(firn_run *run, firn_position cursor, firn_step_result *result)
+{
+    const firn_train_options *o = &run->record.options;
+    int64_t w;
+
+    result->tokens = result->target_tokens = 0;
+    for (int64_t i = 0; i < o->batch * o->accumulate; i++) {
+        FIRN_TRY(next_window(run, &cursor, &w));
+        for (int64_t k = run->packing.window[w]; k < run->packing.window[w + 1]; k++) {
+            const firn_sample *s = &run->data->samples[run->packing.order[k]];
+            result->tokens += s->n;
+            result->target_tokens += s->n_targets;
+        }
+    }
+    return FIRN_OK;
+}
+
+/* ---- what is not finite ---- */
+
+/* Runs the samples of the pass one by one until one fails. The session names block and tensor; this names the sample.
+ */
+static firn_status blame_sample(firn_run *run, firn_status failed)
+{
+    const firn_pass *pass = &run->pass;
+    const long long step = (long long)run->at.step + 1;
+    firn_pass one;
+    double loss;
+    int64_t n;
+
+    if (firn_pass_create(run->ctx, run->record.options.context, &one) != FIRN_OK)
+        return failed;
+    firn_status s = FIRN_OK;
+    int32_t guilty = -1;
+    for (int64_t i = 0; s == FIRN_OK && guilty < 0 && i < pass->n; i += run->data->samples[pass->sample[i]].n) {
+        firn_pass_clear(&one);
+        s = firn_pass_add(&one, run->data, pass->sample[i]);
+        if (s != FIRN_OK)
+            break;
+        const firn_batch batch = firn_pass_batch(&one);
+        const firn_status done = firn_session_loss(run->session, &batch, &loss, &n);
+        if (done != FIRN_OK || !isfinite(loss))
+            guilty = pass->sample[i];
+        if (done == FIRN_OK && guilty >= 0)
+            firn_fail(run->ctx, FIRN_ERR_DEVICE, "the loss is %g", loss);
+    }
+    firn_pass_destroy(&one);
+    if (guilty < 0)
+        return firn_fail_in(run->ctx, failed, "step %lld, in the backward pass", step);
+    return firn_fail_in(run->ctx, FIRN_ERR_DEVICE, "step %lld, sample at %s:%lld", step, run->record.data.path,
+                        (long long)run->data->samples[guilty].line);
+}
+
+static firn_status blame_gradient(firn_run *run, const float *gradients)
+{
+    const firn_adapter *a = run->adapter;
+
+    for (int i = 0; i < a->n_entries; i++) {
+        const firn_adapter_entry *e = &a->entries[i];
+        const int64_t sizes[] = {e->n_in * e->rank * e->n_expert, e->rank * e->n_out * e->n_expert};
+        for (int f = 0; f < 2; f++) {
+            const float *g = gradients + (f ? e->b : e->a);
+            for (int64_t k = 0; k < sizes[f]; k++)
+                if (!isfinite(g[k]))
+                    return firn_fail(run->ctx, FIRN_ERR_DEVICE,
+                                     "step %lld: the gradient of %s.lora_%c is not finite (value %lld is %g)",
+                                     (long long)run->at.step + 1, e->tensor, f ? 'b' : 'a', (long long)k, (double)g[k]);
+        }
+    }
+    return firn_fail(run->ctx, FIRN_ERR_DEVICE, "step %lld: the norm of the gradient is not finite",
+                     (long long)run->at.step + 1);
+}
+
+/* ---- the step ---- */
+
+firn_status firn_run_step(firn_run *run, firn_step_result *result)
+{
+    const firn_train_options *o = &run->record.options;
+    const double begin = firn_seconds();
+    firn_position cursor = run->at;
+    double sum = 0, loss;
+    int64_t n;
+
+    FIRN_TRY(count_step(run, cursor, result));
+    firn_session_zero_gradients(run->session);
+    for (int64_t i = 0; i < o->accumulate; i++) {
+        FIRN_TRY(fill_pass(run, &cursor));
+        const firn_batch batch = firn_pass_batch(&run->pass);
+        const firn_status s = firn_session_gradient(run->session, &batch, 1 / (float)result->target_tokens, &loss, &n);
+        if (s == FIRN_ERR_DEVICE || (s == FIRN_OK && !isfinite(loss))) {
+            if (s == FIRN_OK)
+                firn_fail(run->ctx, FIRN_ERR_DEVICE, "the loss is %g", loss);
+            return blame_sample(run, FIRN_ERR_DEVICE);
+        }
+        FIRN_TRY(s);
+        sum += loss;
+    }
+    const float *gradients = firn_session_gradients(run->session);
+    result->loss = sum / (double)result->target_tokens;
+    result->grad_norm = firn_norm_of(gradients, run->adapter->n_values);
+    result->learning_rate = firn_schedule_rate(&run->schedule, run->at.step + 1);
+    if (!isfinite(result->grad_norm))
+        return blame_gradient(run, gradients);
+    FIRN_TRY(firn_optimizer_step(run->optimizer, run->adapter->values, gradients, (float)result->learning_rate,
+                                 firn_clip_factor(result->grad_norm, o->clip)));
+    run->at.step++;
+    run->at.epoch = cursor.epoch;
+    run->at.window = cursor.window;
+    result->seconds = firn_seconds() - begin;
+    return FIRN_OK;
+}
+
+/* ---- evaluation ---- */
+
+firn_status firn_packing_loss(firn_session *session, const firn_data *data, const firn_packing *packing, int64_t batch,
+                              firn_pass *pass, firn_loss_sum *sum)
+{
+    *sum = (firn_loss_sum){0};
+    for (int64_t w = 0; w < packing->n_windows;) {
+        double loss;
+        int64_t n;
+        firn_pass_clear(pass);
+        for (int64_t end = firn_min_i64(w + batch, packing->n_windows); w < end; w++)
+            FIRN_TRY(firn_pass_add_window(pass, data, packing, w));
+        const firn_batch b = firn_pass_batch(pass);
+        FIRN_TRY(firn_session_loss(session, &b, &loss, &n));
+        sum->loss += loss;
+        sum->tokens += pass->n;
+        sum->target_tokens += n;
+    }
+    return FIRN_OK;
+}
+
+firn_status firn_run_evaluate(firn_run *run, double *loss)
+{
+    const firn_data *data = run->eval_data ? run->eval_data : run->data;
+    firn_loss_sum sum;
+
+    *loss = NAN;
+    if (run->held_packing.n_windows == 0)
+        return FIRN_OK;
+    FIRN_TRY(firn_packing_loss(run->session, data, &run->held_packing, run->record.options.batch, &run->pass, &sum));
+    *loss = sum.loss / (double)sum.target_tokens;
+    if (!isfinite(*loss))
+        return firn_fail(run->ctx, FIRN_ERR_DEVICE, "after step %lld the evaluation loss is %g",
+                         (long long)run->at.step, *loss);
+    return FIRN_OK;
+}
