@@ -29,5 +29,8 @@ firn_type firn_quantize_fallback(firn_type wanted, int64_t row)
 
 bool firn_quantize_keeps_f32(const char *name, int n_dims)
 {
-    return n_dims <= 1 || strstr(name, "_norm") || strstr(name, "ffn_gate_inp");
+    const size_t n = strlen(name);
+    const bool weight = n >= 7 && strcmp(name + n - 7, ".weight") == 0;
+
+    return n_dims <= 1 || !weight || strstr(name, "_norm") || strstr(name, "ffn_gate_inp");
 }

@@ -10,7 +10,8 @@
  * Q6_K -> Q8_0; F16 where that type's block does not divide it either. */
 firn_type firn_quantize_fallback(firn_type wanted, int64_t row);
 
-/* True for tensors that stay F32 in every file: one-dimensional ones, norms, routers (ffn_gate_inp*). */
+/* True for tensors that stay F32 in every file: one-dimensional ones, norms, routers (ffn_gate_inp*), and whatever is
+ * not called .weight (the biases of experts have two dimensions). */
 bool firn_quantize_keeps_f32(const char *name, int n_dims);
 
 #endif
