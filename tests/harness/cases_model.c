@@ -1,0 +1,345 @@
+/* Cases of norms, softmax, rotary embedding, attention, gated units, losses and optimizers. */
+#include "refs.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 257};
+enum { N_WIDTHS = sizeof widths / sizeof *widths };
+
+/* Rows dense, whatever the layout. */
+static firn_tensor *dense(world *w, const test_case *c, fill kind, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{
+    return (arg_or(c, "layout", 0) > 0 ? strided4 : slot4)(w, FIRN_F32, kind, 0, n0, n1, n2, n3);
+}
+
+static firn_tensor *rows4(world *w, const test_case *c, fill kind)
+{
+    return dense(w, c, kind, arg(c, "n"), arg(c, "n1"), arg(c, "n2"), arg(c, "n3"));
+}
+
+static void row_cases(case_list *l, const family *f)
+{
+    for (int i = 0; i < N_WIDTHS; i++) {
+        add_case(l, f, FIRN_F32, "n n1 layout", widths[i], 3, 0);
+        add_case(l, f, FIRN_F32, "n n1 n2 n3 layout", widths[i], 2, 3, 2, 1);
+    }
+    add_case(l, f, FIRN_F32, "n n1", 33, 0);
+    add_case(l, f, FIRN_F32, "n n1", 2048, 5);
+    add_case(l, f, FIRN_F32, "n n1", 100, 70);
+}
+
+static void row_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1", 2048, 512);
+}
+
+/* ---- norms ---- */
+
+static float eps_of(const test_case *c)
+{
+    return (float)arg_or(c, "eps", 1e-6);
+}
+
+static firn_tensor *weight(world *w, const test_case *c)
+{
+    return arg_or(c, "w", 0) > 0 ? slot4(w, FIRN_F32, UNIFORM, 0, arg(c, "n"), 1, 1, 1) : NULL;
+}
+
+static firn_tensor *build_rms_norm(world *w, const test_case *c)
+{
+    firn_tensor *x = rows4(w, c, UNIFORM);
+
+    return firn_rms_norm(w->g, x, weight(w, c), eps_of(c));
+}
+
+static firn_tensor *build_rms_norm_back(world *w, const test_case *c)
+{
+    firn_tensor *x = rows4(w, c, UNIFORM), *dy = rows4(w, c, UNIFORM);
+
+    return firn_rms_norm_back(w->g, x, weight(w, c), dy, eps_of(c));
+}
+
+static firn_tensor *build_norm(world *w, const test_case *c)
+{
+    return firn_norm(w->g, rows4(w, c, UNIFORM), eps_of(c));
+}
+
+static firn_tensor *build_l2_norm(world *w, const test_case *c)
+{
+    return firn_l2_norm(w->g, rows4(w, c, AWAY), eps_of(c));
+}
+
+static void rms_norm_cases(case_list *l, const family *f)
+{
+    row_cases(l, f);
+    for (int i = 0; i < N_WIDTHS; i++) {
+        add_case(l, f, FIRN_F32, "n n1 w layout", widths[i], 5, 1, i % 2);
+        add_case(l, f, FIRN_F32, "n n1 w eps", widths[i], 2, i % 2, 1);
+    }
+}
+
+static void norm_cases(case_list *l, const family *f)
+{
+    for (int i = 1; i < N_WIDTHS; i++) { /* a row of one value has no variance, and its slope no digits */
+        add_case(l, f, FIRN_F32, "n n1 layout", widths[i], 3, i % 2);
+        add_case(l, f, FIRN_F32, "n n1 n2 n3 eps layout", widths[i], 2, 3, 2, 1, 1);
+    }
+    add_case(l, f, FIRN_F32, "n n1", 33, 0);
+    add_case(l, f, FIRN_F32, "n n1", 2048, 5);
+}
+
+static void l2_norm_cases(case_list *l, const family *f)
+{
+    row_cases(l, f);
+    add_case(l, f, FIRN_F32, "n n1 eps", 5, 3, 100); /* shorter than eps */
+}
+
+/* ---- softmax ---- */
+
+static firn_tensor *build_soft_max(world *w, const test_case *c)
+{
+    firn_tensor *x = rows4(w, c, UNIFORM), *mask = NULL, *sinks = NULL;
+    const int kind = (int)arg_or(c, "mask", 0); /* 1: per row, 2: per row and head, 3: hides some, and a whole row */
+
+    if (kind > 0) {
+        mask = slot4(w, FIRN_F32, UNIFORM, 0, arg(c, "n"), arg(c, "n1"), kind == 2 ? arg(c, "n2") : 1, 1);
+        keep_fixed(w);
+        float *m = last_bytes(w);
+        for (int64_t i = 0; kind == 3 && mask && i < firn_n_elements(mask); i++)
+            m[i] = i % 3 == 1 || i < arg(c, "n") ? -INFINITY : 0;
+    }
+    if (arg_or(c, "sinks", 0) > 0)
+        sinks = slot4(w, FIRN_F32, UNIFORM, 0, arg(c, "n2"), 1, 1, 1);
+    return firn_soft_max(w->g, x, mask, sinks, (float)arg_or(c, "scale", 1));
+}
+
+static void soft_max_cases(case_list *l, const family *f)
+{
+    row_cases(l, f);
+    for (int i = 0; i < N_WIDTHS; i++)
+        for (int mask = 0; mask < 4; mask++)
+            add_case(l, f, FIRN_F32, "n n1 n2 n3 mask sinks scale layout", widths[i], 3, 4, 2, mask, (i + mask) % 2,
+                     1 + i % 3, i % 2);
+}
+
+/* ---- rotary embedding ---- */
+
+static firn_tensor *rope_with(world *w, const test_case *c,
+                              firn_tensor *(*make)(firn_graph *, firn_tensor *, firn_tensor *, firn_tensor *,
+                                                   const firn_rope_params *))
+{
+    const bool yarn = arg_or(c, "yarn", 0) > 0;
+    firn_tensor *x = dense(w, c, UNIFORM, arg(c, "head"), arg(c, "n_head"), arg(c, "n_tokens"), 1);
+    firn_tensor *pos = slot4(w, FIRN_I32, IDS, 5000, arg(c, "n_tokens"), 1, 1, 1), *factors = NULL;
+
+    if (arg_or(c, "factors", 0) > 0) {
+        factors = slot4(w, FIRN_F32, POSITIVE, 0, arg(c, "n_rot") / 2, 1, 1, 1);
+        keep_fixed(w);
+    }
+    const firn_rope_params p = {
+        .n_rot = (int)arg(c, "n_rot"),
+        .neox = arg_or(c, "neox", 0) > 0,
+        .freq_base = 10000,
+        .freq_scale = yarn ? 0.25f : (float)arg_or(c, "freq_scale", 1),
+        .ext_factor = yarn,
+        .attn_factor = 1.1f,
+        .beta_fast = 32,
+        .beta_slow = 1,
+        .n_ctx_orig = 4096,
+    };
+    return make(w->g, x, pos, factors, &p);
+}
+
+static firn_tensor *build_rope(world *w, const test_case *c)
+{
+    return rope_with(w, c, firn_rope);
+}
+
+static firn_tensor *build_rope_back(world *w, const test_case *c)
+{
+    return rope_with(w, c, firn_rope_back);
+}
+
+static void rope_cases(case_list *l, const family *f)
+{
+    static const int heads[][2] = {{2, 2}, {8, 8}, {64, 64}, {80, 32}, {128, 128}, {24, 0}};
+
+    for (int h = 0; h < 6; h++)
+        for (int i = 0; i < 8; i++)
+            add_case(l, f, FIRN_F32, "head n_rot n_head n_tokens neox yarn factors layout", heads[h][0], heads[h][1],
+                     1 + i % 3, (int[]){1, 7, 16, 17}[i % 4], i % 2, i / 2 % 2 && heads[h][1], i / 4 && heads[h][1],
+                     (h + i) % 2);
+    add_case(l, f, FIRN_F32, "head n_rot n_head n_tokens freq_scale", 16, 16, 2, 33, 2);
+    add_case(l, f, FIRN_F32, "head n_rot n_head n_tokens", 16, 16, 2, 0);
+}
+
+static void rope_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "head n_rot n_head n_tokens neox", 128, 128, 32, 512, 1);
+}
+
+/* ---- attention ---- */
+
+enum { CAUSAL, DOCUMENTS, WINDOW, CACHE, RAGGED }; /* `ranges` */
+
+static firn_tensor *build_attention(world *w, const test_case *c)
+{
+    const int64_t hd = arg(c, "hd"), n_kv = arg(c, "n_kv"), n_q = arg(c, "n_q"), heads = arg(c, "heads");
+    const int64_t groups = arg(c, "groups"), hv = (int64_t)arg_or(c, "hv", (double)hd);
+    firn_tensor *q = dense(w, c, UNIFORM, hd, heads, n_q, 1), *k = dense(w, c, UNIFORM, hd, groups, n_kv, 1);
+    firn_tensor *v = dense(w, c, UNIFORM, hv, groups, n_kv, 1), *sinks = NULL;
+    firn_tensor *range = slot4(w, FIRN_I32, IDS, 1, 2, n_q, 1, 1);
+    int32_t *r = last_bytes(w);
+
+    for (int64_t t = 0; range && t < n_q; t++) {
+        const int32_t now = (int32_t)firn_min_i64(t + 1, n_kv), document = 13;
+        const int kind = (int)arg_or(c, "ranges", 0);
+        r[2 * t] = 0;
+        r[2 * t + 1] = now;
+        if (kind == DOCUMENTS)
+            r[2 * t] = (now - 1) / document * document;
+        else if (kind == WINDOW)
+            r[2 * t] = now > 9 ? now - 9 : 0;
+        else if (kind == CACHE) /* the queries are the last ones of the keys */
+            r[2 * t + 1] = (int32_t)(n_kv - n_q + t + 1);
+        else if (kind == RAGGED) { /* anything, empty ranges among it */
+            r[2 * t] = (int32_t)(t * 7 % (n_kv + 1));
+            r[2 * t + 1] = (int32_t)firn_min_i64(n_kv, r[2 * t] + t * 5 % 80);
+        }
+    }
+    if (arg_or(c, "sinks", 0) > 0)
+        sinks = slot4(w, FIRN_F32, UNIFORM, 0, heads, 1, 1, 1);
+    return firn_attention(w->g, q, k, v, range, sinks, (float)arg_or(c, "scale", 1), (float)arg_or(c, "cap", 0));
+}
+
+#define ATTENTION "hd heads groups n_q n_kv ranges sinks cap layout"
+
+static void attention_cases(case_list *l, const family *f)
+{
+    static const int shapes[][3] = {{8, 2, 2}, {16, 4, 2}, {64, 3, 1}, {20, 4, 1}, {1, 1, 1}, {128, 2, 1}};
+    static const int lengths[] = {1, 2, 31, 32, 33, 63, 64, 65, 100};
+
+    for (int s = 0; s < 6; s++)
+        for (int i = 0; i < 9; i++)
+            add_case(l, f, FIRN_F32, ATTENTION, shapes[s][0], shapes[s][1], shapes[s][2], lengths[i], lengths[i],
+                     (s + i) % 3, i % 2, s % 3 == 1 ? 2 : 0, (i / 2) % 2);
+    for (int i = 0; i < 9; i++) {
+        add_case(l, f, FIRN_F32, ATTENTION, 16, 4, 2, 1, lengths[i], CACHE, i % 2, 0, 0);
+        add_case(l, f, FIRN_F32, ATTENTION, 24, 4, 4, lengths[i], 130, RAGGED, i % 2, i % 3, 1);
+        add_case(l, f, FIRN_F32, ATTENTION " hv", 24, 4, 2, lengths[i], 70, RAGGED, 1 - i % 2, 0, 0, 8 + i);
+    }
+    add_case(l, f, FIRN_F32, ATTENTION " scale", 32, 2, 1, 70, 70, CAUSAL, 0, 0, 0, 3);
+    add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 0, 5, CAUSAL, 0, 0, 0);
+    add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 40, 200, CACHE, 1, 0, 0);
+}
+
+static void attention_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, ATTENTION, 64, 9, 3, 512, 512, CAUSAL, 0, 0, 0);
+    add_case(l, f, FIRN_F32, ATTENTION, 128, 32, 4, 512, 512, CAUSAL, 0, 0, 0);
+}
+
+/* ---- gated units ---- */
+
+#define BUILD_GATED(name, call)                                                                                        \
+    static firn_tensor *build_##name(world *w, const test_case *c)                                                     \
+    {                                                                                                                  \
+        firn_tensor *gate = rows4(w, c, GRID), *up = rows4(w, c, GRID);                                                \
+        return call;                                                                                                   \
+    }
+BUILD_GATED(swiglu, firn_swiglu(w->g, gate, up))
+BUILD_GATED(geglu, firn_geglu(w->g, gate, up))
+BUILD_GATED(reglu, firn_reglu(w->g, gate, up))
+BUILD_GATED(swiglu_oai, firn_swiglu_oai(w->g, gate, up, 1.702f, 0.7f))
+
+/* ---- losses and optimizers ---- */
+
+static firn_tensor *build_cross_entropy(world *w, const test_case *c)
+{
+    firn_tensor *x = dense(w, c, UNIFORM, arg(c, "vocab"), arg(c, "n"), 1, 1);
+    firn_tensor *targets = slot4(w, FIRN_I32, IDS, (double)arg(c, "vocab"), arg(c, "n"), 1, 1, 1);
+    int32_t *t = last_bytes(w);
+
+    for (int64_t i = 0; targets && i < arg(c, "n"); i += 3)
+        if (i % 2)
+            t[i] = -1 - (int32_t)i;
+    return firn_cross_entropy(w->g, x, targets);
+}
+
+static void cross_entropy_cases(case_list *l, const family *f)
+{
+    for (int i = 0; i < N_WIDTHS; i++)
+        for (int n = 1; n < 20; n += 6)
+            add_case(l, f, FIRN_F32, "vocab n layout", widths[i], n, (i + n) % 2);
+    add_case(l, f, FIRN_F32, "vocab n", 5000, 3);
+    add_case(l, f, FIRN_F32, "vocab n", 100, 0);
+}
+
+static void cross_entropy_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "vocab n", 49152, 64);
+}
+
+static firn_tensor *values(world *w, const test_case *c)
+{
+    return slot4(w, FIRN_F32, UNIFORM, 0, arg(c, "n"), arg(c, "n1"), 1, 1);
+}
+
+static firn_tensor *build_adamw(world *w, const test_case *c)
+{
+    firn_tensor *p = values(w, c), *grad = values(w, c), *m = values(w, c);
+    firn_tensor *v = slot4(w, FIRN_F32, POSITIVE, 0, arg(c, "n"), arg(c, "n1"), 1, 1);
+    firn_tensor *hyper = slot4(w, FIRN_F32, UNIFORM, 0, 8, 1, 1, 1);
+    const float h[] = {0.01f, 0.9f, 0.99f, 1e-8f, 0.1f, 1 / (1 - 0.729f), 1 / (1 - 0.970299f), 0.75f};
+
+    if (hyper)
+        memcpy(last_bytes(w), h, sizeof h);
+    return firn_opt_step_adamw(w->g, p, grad, m, v, hyper);
+}
+
+static firn_tensor *build_sgd(world *w, const test_case *c)
+{
+    firn_tensor *p = values(w, c), *grad = values(w, c), *hyper = slot4(w, FIRN_F32, UNIFORM, 0, 3, 1, 1, 1);
+    const float h[] = {0.05f, 0.1f, 0.75f};
+
+    if (hyper)
+        memcpy(last_bytes(w), h, sizeof h);
+    return firn_opt_step_sgd(w->g, p, grad, hyper);
+}
+
+static void step_cases(case_list *l, const family *f)
+{
+    const bool adamw = strcmp(f->op, "OPT_STEP_ADAMW") == 0;
+
+    for (int i = 0; i < N_WIDTHS; i++)
+        for (int look = 0; look < (adamw ? 3 : 1); look++)
+            add_case(l, f, FIRN_F32, "n n1 look", widths[i], 1 + i % 3, look ? look + 1 : 0);
+    add_case(l, f, FIRN_F32, "n n1 look", 4097, 3, adamw ? 2 : 0);
+    add_case(l, f, FIRN_F32, "n n1 look", 0, 1, 0);
+}
+
+static void step_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1", 4096, 1024);
+}
+
+const family model_families[] = {
+    {"RMS_NORM", build_rms_norm, ref_rms_norm, rms_norm_cases, row_perf, 1e-12, false, false},
+    {"RMS_NORM_BACK", build_rms_norm_back, ref_rms_norm_back, rms_norm_cases, row_perf, 1e-12, false, false},
+    {"NORM", build_norm, ref_norm, norm_cases, row_perf, 1e-12, false, false},
+    {"L2_NORM", build_l2_norm, ref_l2_norm, l2_norm_cases, row_perf, 1e-12, false, false},
+    {"SOFT_MAX", build_soft_max, ref_soft_max, soft_max_cases, row_perf, 1e-12, false, false},
+    {"ROPE", build_rope, ref_rope, rope_cases, rope_perf, 1e-12, false, true},
+    {"ROPE_BACK", build_rope_back, ref_rope_back, rope_cases, rope_perf, 1e-12, false, true},
+    {"ATTENTION", build_attention, ref_attention, attention_cases, attention_perf, 1e-11, false, false},
+    {"SWIGLU", build_swiglu, ref_swiglu, row_cases, row_perf, 1e-12, false, false},
+    {"GEGLU", build_geglu, ref_geglu, row_cases, row_perf, 1e-12, false, false},
+    {"REGLU", build_reglu, ref_reglu, row_cases, row_perf, 1e-12, false, false},
+    {"SWIGLU_OAI", build_swiglu_oai, ref_swiglu_oai, row_cases, row_perf, 1e-12, false, false},
+    {"CROSS_ENTROPY", build_cross_entropy, ref_cross_entropy, cross_entropy_cases, cross_entropy_perf, 1e-12, false,
+     false},
+    {"OPT_STEP_ADAMW", build_adamw, ref_adamw, step_cases, step_perf, 1e-12, false, false},
+    {"OPT_STEP_SGD", build_sgd, ref_sgd, step_cases, step_perf, 1e-12, false, false},
+    {0},
+};
