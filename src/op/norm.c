@@ -113,13 +113,13 @@ FIRN_WIDE static void rms_norm_back_reference(const firn_call *call, int64_t beg
         float *dx = (float *)firn_row_at(y, call->dst, row);
         const double scale = rms_scale(x, n, y->params.f[0]);
         const double hx = w ? firn_dot3(dy, w, x, n) : firn_dot(dy, x, n);
-        const float r = (float)scale, c = (float)(scale * scale * scale * hx / (double)n);
+        const double c = scale * scale * scale * hx / (double)n; /* in double: in short rows the two halves cancel */
         if (w) {
             for (int64_t i = 0; i < n; i++)
-                dx[i] = r * (dy[i] * w[i]) - c * x[i];
+                dx[i] = (float)(scale * ((double)dy[i] * (double)w[i]) - c * (double)x[i]);
         } else {
             for (int64_t i = 0; i < n; i++)
-                dx[i] = r * dy[i] - c * x[i];
+                dx[i] = (float)(scale * (double)dy[i] - c * (double)x[i]);
         }
     }
 }

@@ -220,12 +220,13 @@ static void attention_cases(case_list *l, const family *f)
     static const int shapes[][3] = {{8, 2, 2}, {16, 4, 2}, {64, 3, 1}, {20, 4, 1}, {1, 1, 1}, {128, 2, 1}};
     static const int lengths[] = {1, 2, 31, 32, 33, 63, 64, 65, 100};
 
+    /* One key and no sink: p = 1, whatever q is, and its slope is rounding. So the first length has a sink. */
     for (int s = 0; s < 6; s++)
         for (int i = 0; i < 9; i++)
             add_case(l, f, FIRN_F32, ATTENTION, shapes[s][0], shapes[s][1], shapes[s][2], lengths[i], lengths[i],
-                     (s + i) % 3, i % 2, s % 3 == 1 ? 2 : 0, (i / 2) % 2);
+                     (s + i) % 3, i % 2 || i == 0, s % 3 == 1 ? 2 : 0, (i / 2) % 2);
     for (int i = 0; i < 9; i++) {
-        add_case(l, f, FIRN_F32, ATTENTION, 16, 4, 2, 1, lengths[i], CACHE, i % 2, 0, 0);
+        add_case(l, f, FIRN_F32, ATTENTION, 16, 4, 2, 1, lengths[i], CACHE, i % 2 || i == 0, 0, 0);
         add_case(l, f, FIRN_F32, ATTENTION, 24, 4, 4, lengths[i], 130, RAGGED, i % 2, i % 3, 1);
         add_case(l, f, FIRN_F32, ATTENTION " hv", 24, 4, 2, lengths[i], 70, RAGGED, 1 - i % 2, 0, 0, 8 + i);
     }
@@ -269,7 +270,7 @@ static firn_tensor *build_cross_entropy(world *w, const test_case *c)
 
 static void cross_entropy_cases(case_list *l, const family *f)
 {
-    for (int i = 0; i < N_WIDTHS; i++)
+    for (int i = 1; i < N_WIDTHS; i++) /* with one word the loss is 0, and its error relative to nothing */
         for (int n = 1; n < 20; n += 6)
             add_case(l, f, FIRN_F32, "vocab n layout", widths[i], n, (i + n) % 2);
     add_case(l, f, FIRN_F32, "vocab n", 5000, 3);

@@ -34,9 +34,11 @@ static firn_tensor *build_arithmetic(world *w, const test_case *c)
 {
     const char *op = c->family->op;
     firn_tensor *a = any(w, c, UNIFORM);
-    firn_tensor *b = (arg_or(c, "b_layout", 0) > 1 ? turned4 : arg_or(c, "b_layout", 0) > 0 ? strided4 : slot4)(
-        w, FIRN_F32, POSITIVE, 0, arg(c, "n") / arg(c, "d0"), arg(c, "n1") / arg(c, "d1"), arg(c, "n2") / arg(c, "d2"),
-        arg(c, "n3") / arg(c, "d3"));
+    firn_tensor *b = (arg_or(c, "b_layout", 0) > 1   ? turned4
+                      : arg_or(c, "b_layout", 0) > 0 ? strided4
+                                                     : slot4)(w, FIRN_F32, POSITIVE, 0, arg(c, "n") / arg(c, "d0"),
+                                                              arg(c, "n1") / arg(c, "d1"), arg(c, "n2") / arg(c, "d2"),
+                                                              arg(c, "n3") / arg(c, "d3"));
 
     return (*op == 'A' ? firn_add : *op == 'S' ? firn_sub : *op == 'M' ? firn_mul : firn_div)(w->g, a, b);
 }
@@ -63,12 +65,9 @@ static firn_tensor *build_unary(world *w, const test_case *c)
         const char *op;
         firn_tensor *(*make)(firn_graph *, firn_tensor *);
     } list[] = {
-        {"SQR", firn_sqr},         {"SQRT", firn_sqrt},
-        {"EXP", firn_exp},         {"LOG", firn_log},
-        {"SILU", firn_silu},       {"GELU", firn_gelu},
-        {"RELU", firn_relu},       {"GELU_QUICK", firn_gelu_quick},
-        {"TANH", firn_tanh},       {"GELU_ERF", firn_gelu_erf},
-        {"SIGMOID", firn_sigmoid}, {"SOFTPLUS", firn_softplus},
+        {"SQR", firn_sqr},   {"SQRT", firn_sqrt},         {"EXP", firn_exp},         {"LOG", firn_log},
+        {"SILU", firn_silu}, {"GELU", firn_gelu},         {"RELU", firn_relu},       {"GELU_QUICK", firn_gelu_quick},
+        {"TANH", firn_tanh}, {"GELU_ERF", firn_gelu_erf}, {"SIGMOID", firn_sigmoid}, {"SOFTPLUS", firn_softplus},
     };
     const char *op = c->family->op;
     firn_tensor *x = any(w, c, strcmp(op, "SQRT") == 0 || strcmp(op, "LOG") == 0 ? POSITIVE : GRID);
@@ -132,8 +131,8 @@ static void cast_cases(case_list *l, const family *f)
 static firn_tensor *build_cpy(world *w, const test_case *c)
 {
     const int64_t n = arg(c, "n"), n1 = arg(c, "n1"), n2 = arg(c, "n2");
-    firn_tensor *dst = (arg_or(c, "d_layout", 0) > 0 ? strided4 : slot4)(
-        w, (firn_type)arg_or(c, "to", FIRN_F32), UNIFORM, 100, n, n1, n2, 1);
+    firn_tensor *dst = (arg_or(c, "d_layout", 0) > 0 ? strided4 : slot4)(w, (firn_type)arg_or(c, "to", FIRN_F32),
+                                                                         UNIFORM, 100, n, n1, n2, 1);
     keep_fixed(w);
     firn_tensor *a = arg_or(c, "flat", 0) > 0 ? laid_out(w, c, c->type, UNIFORM, 100, n1, n * n2, 1, 1)
                                               : laid_out(w, c, c->type, UNIFORM, 100, n, n1, n2, 1);
@@ -266,7 +265,7 @@ static firn_tensor *build_fill(world *w, const test_case *c)
 static firn_tensor *build_add_into(world *w, const test_case *c)
 {
     firn_tensor *slot = (arg_or(c, "d_layout", 0) > 0 ? strided4 : slot4)(w, FIRN_F32, UNIFORM, 0, arg(c, "n"),
-                                                                       arg(c, "n1"), arg(c, "n2"), arg(c, "n3"));
+                                                                          arg(c, "n1"), arg(c, "n2"), arg(c, "n3"));
 
     return firn_add_into(w->g, slot, any(w, c, UNIFORM));
 }
@@ -284,8 +283,9 @@ static firn_tensor *build_reduction(world *w, const test_case *c)
 {
     const char *op = c->family->op;
 
-    return (strcmp(op, "SUM") == 0 ? firn_sum : strcmp(op, "MEAN") == 0 ? firn_mean : firn_sum_rows)(
-        w->g, any(w, c, UNIFORM));
+    return (strcmp(op, "SUM") == 0    ? firn_sum
+            : strcmp(op, "MEAN") == 0 ? firn_mean
+                                      : firn_sum_rows)(w->g, any(w, c, UNIFORM));
 }
 
 /* Rows with equal values, and with NaN. */
@@ -326,7 +326,10 @@ static void top_k_cases(case_list *l, const family *f)
     add_case(l, f, FIRN_F32, "n n1 k", 128, 64, 8);
 }
 
-#define UNARY(NAME, bound) {NAME, build_unary, ref_unary, plain_cases, plain_perf, bound, false, false}
+#define UNARY(NAME, bound)                                                                                             \
+    {                                                                                                                  \
+        NAME, build_unary, ref_unary, plain_cases, plain_perf, bound, false, false                                     \
+    }
 
 const family simple_families[] = {
     {"ADD", build_arithmetic, ref_arithmetic, arithmetic_cases, plain_perf, 1e-13, false, false},

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const firn_type promised_types[] = {
-    FIRN_F32,  FIRN_F16,  FIRN_BF16, FIRN_Q4_0, FIRN_Q4_1, FIRN_Q5_0,   FIRN_Q5_1,   FIRN_Q8_0,  FIRN_Q2_K,
+    FIRN_F32,  FIRN_F16,  FIRN_BF16, FIRN_Q4_0, FIRN_Q4_1,   FIRN_Q5_0,   FIRN_Q5_1,  FIRN_Q8_0,  FIRN_Q2_K,
     FIRN_Q3_K, FIRN_Q4_K, FIRN_Q5_K, FIRN_Q6_K, FIRN_IQ4_NL, FIRN_IQ4_XS, FIRN_MXFP4, FIRN_NVFP4,
 };
 const int n_promised_types = sizeof promised_types / sizeof *promised_types;
@@ -74,16 +74,18 @@ test_case *add_case(case_list *list, const family *f, firn_type type, const char
 
 typedef struct {
     firn_type type;
-    int halves[2];     /* byte offsets of binary16 scales, -1: none */
+    int halves[2];      /* byte offsets of binary16 scales, -1: none */
     int bytes, n_bytes; /* byte-sized scales from offset `bytes` */
-    int low, high;     /* what they may hold */
+    int low, high;      /* what they may hold */
 } scales;
 
 static const scales scale_fields[] = {
-    {FIRN_Q4_0, {0, -1}, 0, 0, 0, 0},      {FIRN_Q4_1, {0, 2}, 0, 0, 0, 0},        {FIRN_Q5_0, {0, -1}, 0, 0, 0, 0},
-    {FIRN_Q5_1, {0, 2}, 0, 0, 0, 0},       {FIRN_Q8_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q2_K, {80, 82}, 0, 0, 0, 0},
-    {FIRN_Q3_K, {108, -1}, 0, 0, 0, 0},    {FIRN_Q4_K, {0, 2}, 0, 0, 0, 0},        {FIRN_Q5_K, {0, 2}, 0, 0, 0, 0},
-    {FIRN_Q6_K, {208, -1}, 0, 0, 0, 0},    {FIRN_IQ4_NL, {0, -1}, 0, 0, 0, 0},     {FIRN_IQ4_XS, {0, -1}, 0, 0, 0, 0},
+    {FIRN_Q4_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q4_1, {0, 2}, 0, 0, 0, 0},
+    {FIRN_Q5_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q5_1, {0, 2}, 0, 0, 0, 0},
+    {FIRN_Q8_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q2_K, {80, 82}, 0, 0, 0, 0},
+    {FIRN_Q3_K, {108, -1}, 0, 0, 0, 0},     {FIRN_Q4_K, {0, 2}, 0, 0, 0, 0},
+    {FIRN_Q5_K, {0, 2}, 0, 0, 0, 0},        {FIRN_Q6_K, {208, -1}, 0, 0, 0, 0},
+    {FIRN_IQ4_NL, {0, -1}, 0, 0, 0, 0},     {FIRN_IQ4_XS, {0, -1}, 0, 0, 0, 0},
     {FIRN_MXFP4, {-1, -1}, 0, 1, 122, 128}, {FIRN_NVFP4, {-1, -1}, 0, 4, 0x28, 0x40},
 };
 

@@ -81,7 +81,8 @@ typedef struct {
 /* A filled slot. ne are int64_t. */
 firn_tensor *slot4(world *w, firn_type type, fill kind, double limit, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 /* The same as a view of a larger slot: rows apart, planes apart, and nb[0] still the element. */
-firn_tensor *strided4(world *w, firn_type type, fill kind, double limit, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+firn_tensor *strided4(world *w, firn_type type, fill kind, double limit, int64_t n0, int64_t n1, int64_t n2,
+                      int64_t n3);
 /* The same as a view whose first two axes lie the other way round in memory. */
 firn_tensor *turned4(world *w, firn_type type, fill kind, double limit, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 /* One of the three, by the case's `layout`: 0, 1, 2. */

@@ -17,33 +17,45 @@ static double now(void)
 
 /* ---- a burst of fused multiply-adds ---- */
 
-typedef float v8 __attribute__((vector_size(32)));
 enum { CHAINS = 12, ROUNDS = 4 * 1000 * 1000 };
 
-#if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("avx2,fma,fp-contract=fast"), optimize("fp-contract=fast"), noinline))
-#endif
-static float
-burst(void)
-{
-    v8 sum[CHAINS];
-    v8 a, b;
+#if defined(__x86_64__)
+#include <immintrin.h>
 
-    for (int i = 0; i < 8; i++) {
-        a[i] = 0.999999f;
-        b[i] = 1e-6f * (float)i;
-    }
+__attribute__((target("avx2,fma"), noinline)) static float burst(void)
+{
+    const __m256 a = _mm256_set1_ps(0.999999f), b = _mm256_set1_ps(1e-6f);
+    __m256 sum[CHAINS];
+    float total = 0, lanes[8];
+
     for (int c = 0; c < CHAINS; c++)
-        sum[c] = b * (float)c;
+        sum[c] = _mm256_set1_ps((float)c);
     for (int r = 0; r < ROUNDS; r++)
         for (int c = 0; c < CHAINS; c++)
-            sum[c] = sum[c] * a + b;
-    float total = 0;
-    for (int c = 0; c < CHAINS; c++)
-        for (int i = 0; i < 8; i++)
-            total += sum[c][i];
+            sum[c] = _mm256_fmadd_ps(sum[c], a, b);
+    for (int c = 0; c < CHAINS; c++) {
+        _mm256_storeu_ps(lanes, sum[c]);
+        total += lanes[0] + lanes[7];
+    }
     return total;
 }
+#else
+#include <math.h>
+
+__attribute__((noinline)) static float burst(void)
+{
+    float sum[CHAINS * 8], total = 0;
+
+    for (int c = 0; c < CHAINS * 8; c++)
+        sum[c] = (float)c;
+    for (int r = 0; r < ROUNDS; r++)
+        for (int c = 0; c < CHAINS * 8; c++)
+            sum[c] = fmaf(sum[c], 0.999999f, 1e-6f);
+    for (int c = 0; c < CHAINS * 8; c++)
+        total += sum[c];
+    return total;
+}
+#endif
 
 static volatile float sink;
 

@@ -1,14 +1,18 @@
 /* test-backend-ops test|grad|perf|support [-o OP] [-b BACKEND] [-p REGEX] [--output console|csv|json] [--case ...]
  *
- * Exit status 0; 1 when anything failed, or a cell that is promised was skipped; 2 when -o, -b or -p match nothing, and for
- * usage. The last line is `N passed, N failed, N skipped`: on standard output with console, on standard error with csv
- * and json, whose standard output holds records alone. */
+ * Exit status 0; 1 when anything failed, or a cell that is promised was skipped; 2 when -o, -b or -p match nothing, and
+ * for usage. The last line is `N passed, N failed, N skipped`: on standard output with console, on standard error with
+ * csv and json, whose standard output holds records alone. */
 #include "harness.h"
+
+#include "cpu/kernel_set.h"
 
 #include <math.h>
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef enum { CONSOLE, CSV, JSON } style;
 
@@ -300,8 +304,6 @@ static size_t run_target(options *o, const target *t, regex_t *pattern)
 
 /* ---- targets ---- */
 
-static const char *const cpu_sets[] = {"scalar", "vector", "avx2", "avx512", "neon"};
-
 static bool wanted(const options *o, const char *backend, const char *device)
 {
     return !o->backend || strcasecmp(o->backend, backend) == 0 || strcasecmp(o->backend, device) == 0;
@@ -318,7 +320,7 @@ static void target_close(target *t)
 static bool target_open(target *t, const char *device, const char *name)
 {
     const bool cpu = strcmp(device, "CPU") == 0;
-    firn_context_params params = {.n_threads = 3};
+    firn_context_params params = {.n_threads = 2};
 
     *t = (target){0};
     snprintf(t->name, sizeof t->name, "%s", name);
@@ -346,52 +348,99 @@ static bool target_open_fast(target *t, const char *device)
     return ok;
 }
 
+/* What a target's cases gave. */
+typedef struct {
+    size_t targets, cases;
+    int passed, failed, skipped;
+} tally;
+
+static void add_target(options *o, tally *sum, target *t, regex_t *pattern)
+{
+    const tally before = *sum;
+
+    o->passed = o->failed = o->skipped = 0;
+    sum->targets++;
+    sum->cases += run_target(o, t, pattern);
+    sum->passed = before.passed + o->passed;
+    sum->failed = before.failed + o->failed;
+    sum->skipped = before.skipped + o->skipped;
+    target_close(t);
+}
+
+/* A process chooses its kernel set once, so each set has a process of its own. One that dies counts as a failure. */
+static void run_set(options *o, tally *sum, const char *set, regex_t *pattern)
+{
+    char name[32];
+    int ends[2];
+    tally child = {0};
+
+    snprintf(name, sizeof name, "CPU:%s", set);
+    if (!wanted(o, "CPU", name) && !(o->backend && strcasecmp(o->backend, "CPU0") == 0))
+        return;
+    fflush(stdout);
+    if (pipe(ends) != 0)
+        return;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        target t;
+        setenv("FIRN_CPU", set, 1);
+        close(ends[0]);
+        if (target_open(&t, "CPU", name))
+            add_target(o, &child, &t, pattern);
+        fflush(stdout);
+        _exit(write(ends[1], &child, sizeof child) == sizeof child ? 0 : 1);
+    }
+    close(ends[1]);
+    const bool told = pid > 0 && read(ends[0], &child, sizeof child) == sizeof child;
+    close(ends[0]);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    if (!told) {
+        fprintf(stderr, "test-backend-ops: the run on %s died\n", name);
+        child = (tally){.targets = 1, .cases = 1, .failed = 1};
+    }
+    sum->targets += child.targets;
+    sum->cases += child.cases;
+    sum->passed += child.passed;
+    sum->failed += child.failed;
+    sum->skipped += child.skipped;
+}
+
 static int run_all(options *o)
 {
     regex_t pattern;
-    target t;
-    size_t n_targets = 0, n_cases = 0;
+    tally sum = {0};
 
     if (o->pattern && regcomp(&pattern, o->pattern, REG_EXTENDED | REG_NOSUB) != 0) {
         fprintf(stderr, "test-backend-ops: '%s' is no regular expression\n", o->pattern);
         return 2;
     }
     if (strcmp(o->mode, "perf") == 0) {
+        target t;
         if (wanted(o, "CPU", "CPU0") && target_open_fast(&t, "CPU")) {
             o->flops = limit_flops(t.ctx);
             o->bandwidth = limit_bandwidth(t.ctx);
-            n_targets++;
-            n_cases += run_target(o, &t, &pattern);
-            target_close(&t);
+            add_target(o, &sum, &t, &pattern);
         }
     } else {
-        for (size_t i = 0; i < sizeof cpu_sets / sizeof *cpu_sets; i++) {
-            char name[32];
-            snprintf(name, sizeof name, "CPU:%s", cpu_sets[i]);
-            if (!wanted(o, "CPU", name) && !(o->backend && strcasecmp(o->backend, "CPU0") == 0))
-                continue;
-            setenv("FIRN_CPU", cpu_sets[i], 1);
-            if (!target_open(&t, "CPU", name))
-                continue;
-            n_targets++;
-            n_cases += run_target(o, &t, &pattern);
-            target_close(&t);
-        }
+        for (int i = 0; firn_kernel_sets[i]; i++)
+            if (firn_kernel_sets[i]->usable())
+                run_set(o, &sum, firn_kernel_sets[i]->name, &pattern);
     }
     if (o->pattern)
         regfree(&pattern);
-    if (n_targets == 0) {
-        fprintf(stderr, "test-backend-ops: no backend or device is called '%s'\n", o->backend);
+    if (sum.targets == 0) {
+        fprintf(stderr, "test-backend-ops: no backend or device is called '%s'\n", o->backend ? o->backend : "CPU");
         return 2;
     }
-    if (n_cases == 0) {
+    if (sum.cases == 0) {
         fprintf(stderr, "test-backend-ops: no case matches%s%s%s%s%s\n", o->op ? " -o " : "", o->op ? o->op : "",
                 o->pattern ? " -p " : "", o->pattern ? o->pattern : "", o->custom ? " --case" : "");
         return 2;
     }
-    fprintf(o->style == CONSOLE ? stdout : stderr, "%d passed, %d failed, %d skipped\n", o->passed, o->failed,
-            o->skipped);
-    return o->failed ? 1 : 0;
+    fprintf(o->style == CONSOLE ? stdout : stderr, "%d passed, %d failed, %d skipped\n", sum.passed, sum.failed,
+            sum.skipped);
+    return sum.failed ? 1 : 0;
 }
 
 int main(int argc, char **argv)

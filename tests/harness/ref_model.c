@@ -20,7 +20,8 @@ void ref_rms_norm(const test_case *c, const firn_tensor *node, const dtensor *sr
         double sum = 0;
         for (int64_t p = 0; p < x->ne[0]; p++)
             sum += pow(*dat(x, p, j, k, l), 2);
-        *dat(y, i, j, k, l) = *dat(x, i, j, k, l) / sqrt(sum / (double)x->ne[0] + (double)(float)arg_or(c, "eps", 1e-6)) *
+        *dat(y, i, j, k, l) = *dat(x, i, j, k, l) /
+                              sqrt(sum / (double)x->ne[0] + (double)(float)arg_or(c, "eps", 1e-6)) *
                               (w->v ? w->v[i] : 1);
     }
 }

@@ -93,7 +93,7 @@ void ref_sum_slots(const test_case *c, const firn_tensor *node, const dtensor *s
 
     (void)node;
     dshape(y, x->ne[0], arg(c, "shared"), x->ne[2], 1);
-    FOR_EACH(x, i, s, t, l) *dat(y, i, s % y->ne[1], t, l) += *dat(x, i, s, t, l);
+    FOR_EACH(x, i, s, t, l) * dat(y, i, s % y->ne[1], t, l) += *dat(x, i, s, t, l);
 }
 
 void ref_mix_slots(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
@@ -102,7 +102,7 @@ void ref_mix_slots(const test_case *c, const firn_tensor *node, const dtensor *s
 
     (void)c, (void)node;
     dshape(y, x->ne[0], x->ne[2], 1, 1);
-    FOR_EACH(x, i, s, t, l) *dat(y, i, t, 0, l) += *dat(x, i, s, t, l) * *dat(w, s, t, 0, 0);
+    FOR_EACH(x, i, s, t, l) * dat(y, i, t, 0, l) += *dat(x, i, s, t, l) * *dat(w, s, t, 0, 0);
 }
 
 void ref_add_id(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
@@ -122,7 +122,7 @@ void ref_get_rows(const test_case *c, const firn_tensor *node, const dtensor *sr
 
     (void)c, (void)node;
     dshape(y, a->ne[0], ids->ne[0], ids->ne[1], ids->ne[2]);
-    FOR_EACH(y, i, r, j, l) *dat(y, i, r, j, l) = *dat(a, i, (int64_t)*dat(ids, r, j, l, 0), j, l);
+    FOR_EACH(y, i, r, j, l) * dat(y, i, r, j, l) = *dat(a, i, (int64_t)*dat(ids, r, j, l, 0), j, l);
 }
 
 void ref_get_rows_back(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *da)
@@ -131,7 +131,7 @@ void ref_get_rows_back(const test_case *c, const firn_tensor *node, const dtenso
 
     (void)node;
     dshape(da, dy->ne[0], arg(c, "rows"), dy->ne[2], dy->ne[3]);
-    FOR_EACH(dy, i, r, j, l) *dat(da, i, (int64_t)*dat(ids, r, j, l, 0), j, l) += *dat(dy, i, r, j, l);
+    FOR_EACH(dy, i, r, j, l) * dat(da, i, (int64_t)*dat(ids, r, j, l, 0), j, l) += *dat(dy, i, r, j, l);
 }
 
 void ref_set_rows(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)

@@ -110,14 +110,14 @@ void ref_view(const test_case *c, const firn_tensor *node, const dtensor *src, d
 
     (void)c, (void)node;
     dshape(y, a->ne[0] - 3, a->ne[1] / 2, a->ne[2] - 1, 1);
-    FOR_EACH(y, i, j, k, l) *dat(y, i, j, k, l) = *dat(a, i + 2, 2 * j + 1, k + 1, l);
+    FOR_EACH(y, i, j, k, l) * dat(y, i, j, k, l) = *dat(a, i + 2, 2 * j + 1, k + 1, l);
 }
 
 void ref_view_back(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *dx)
 {
     (void)node;
     dshape(dx, arg(c, "n"), arg(c, "n1"), arg(c, "n2"), 1);
-    FOR_EACH(&src[0], i, j, k, l) *dat(dx, i + 2, 2 * j + 1, k + 1, l) = *dat(&src[0], i, j, k, l);
+    FOR_EACH(&src[0], i, j, k, l) * dat(dx, i + 2, 2 * j + 1, k + 1, l) = *dat(&src[0], i, j, k, l);
 }
 
 void ref_permute(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
@@ -148,7 +148,7 @@ void ref_repeat(const test_case *c, const firn_tensor *node, const dtensor *src,
 
     (void)node;
     dshape(y, a->ne[0] * arg(c, "r0"), a->ne[1] * arg(c, "r1"), a->ne[2] * arg(c, "r2"), a->ne[3] * arg(c, "r3"));
-    FOR_EACH(y, i, j, k, l) *dat(y, i, j, k, l) = drep(a, i, j, k, l);
+    FOR_EACH(y, i, j, k, l) * dat(y, i, j, k, l) = drep(a, i, j, k, l);
 }
 
 void ref_repeat_back(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *dx)
@@ -209,7 +209,7 @@ void ref_sum_rows(const test_case *c, const firn_tensor *node, const dtensor *sr
 {
     (void)c, (void)node;
     dshape(y, 1, src[0].ne[1], src[0].ne[2], src[0].ne[3]);
-    FOR_EACH(&src[0], i, j, k, l) *dat(y, 0, j, k, l) += *dat(&src[0], i, j, k, l);
+    FOR_EACH(&src[0], i, j, k, l) * dat(y, 0, j, k, l) += *dat(&src[0], i, j, k, l);
 }
 
 void ref_mean(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
