@@ -6,6 +6,7 @@
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "model/random_model.h"
+#include "text/vocab.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,24 +94,12 @@ static firn_status learn(learner *l, const char *word)
     return FIRN_OK;
 }
 
-/* The GPT-2 byte alphabet: printable Latin-1 stands for itself, the rest for U+0100 upward in order. */
-static uint32_t alphabet(unsigned byte)
-{
-    uint32_t others = 0;
-
-    for (unsigned b = 0; b <= byte; b++) {
-        const bool itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        if (b == byte)
-            return itself ? b : 0x100 + others;
-        others += !itself;
-    }
-    return 0;
-}
-
 static void spell(firn_text *out, firn_string s)
 {
-    for (size_t i = 0; i < s.size; i++)
-        firn_text_codepoint(out, alphabet((unsigned char)s.data[i]));
+    for (size_t i = 0; i < s.size; i++) {
+        char letter[2];
+        firn_text_append(out, letter, firn_vocab_alphabet((uint8_t)s.data[i], letter));
+    }
 }
 
 static firn_status keep(firn_arena *arena, firn_text *text, firn_string *result)

@@ -4,6 +4,8 @@
 #include "core/context.h"
 #include "firn/gguf.h"
 #include "firn/model.h"
+#include "model/random_model.h"
+#include "model/upcycle.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -157,6 +159,23 @@ static void random_models_open(void **state)
     firn_context_destroy(ctx);
 }
 
+/* The ids are llama.cpp's (b11549). */
+static void the_made_vocabulary_tokenizes(void **state)
+{
+    (void)state;
+    assert_int_equal(firn("init --like tiny v.gguf"), 0);
+    assert_int_equal(firn("tokenize v.gguf --parse-special 'The people of the water took their time.\n\n"
+                          "<|im_start|>user \303\234n 42'"),
+                     0);
+    static const int expected[] = {84, 104, 101, 492, 260, 258, 276, 116, 101, 114, 493, 107, 332, 377, 46,
+                                   10, 10,  510, 117, 115, 101, 114, 32,  195, 156, 110, 32,  52,  50};
+    json_t *ids = json_loads(out, 0, NULL);
+    assert_int_equal(json_array_size(ids), sizeof expected / sizeof *expected);
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        assert_int_equal(json_integer_value(json_array_get(ids, i)), expected[i]);
+    json_decref(ids);
+}
+
 static void fallbacks_are_told(void **state)
 {
     (void)state;
@@ -243,6 +262,82 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
     firn_context_destroy(ctx);
 }
 
+/* Allocations that fail from the n-th on. */
+typedef struct {
+    long left, live;
+} countdown;
+
+static void *count_alloc(void *user, size_t size)
+{
+    countdown *c = user;
+    if (c->left-- <= 0)
+        return NULL;
+    c->live++;
+    return malloc(size);
+}
+
+static void *count_realloc(void *user, void *old, size_t size)
+{
+    countdown *c = user;
+    return c->left-- <= 0 ? NULL : realloc(old, size);
+}
+
+static void count_free(void *user, void *memory)
+{
+    ((countdown *)user)->live--;
+    free(memory);
+}
+
+/* Whatever allocation fails: an error in words, the old files as they were, nothing held. */
+static void failed_allocations_lose_nothing(void **state)
+{
+    (void)state;
+    char in[128], to[128];
+    bool done = false;
+    long n = 0;
+
+    assert_int_equal(firn("init --like tiny-llama --layers 1 in.gguf"), 0);
+    strcpy(in, path_of("in.gguf"));
+    strcpy(to, path_of("to.gguf"));
+    for (; !done; n += 1 + n / 32) { /* the vocabulary alone takes hundreds */
+        countdown c = {1, 0};
+        firn_context *ctx = firn_context_create(
+            &(firn_context_params){.n_threads = 1, .allocator = {count_alloc, count_realloc, count_free, &c}});
+        c.left = n;
+        firn_status s = firn_upcycle(ctx, in, to, 2, 1, 1);
+        if (s == FIRN_OK)
+            s = firn_random_model_write(ctx, firn_random_shape_find("tiny-llama"), 1, FIRN_Q4_0, 1, to, NULL);
+        done = s == FIRN_OK;
+        if (!done) {
+            assert_int_equal(s, FIRN_ERR_MEMORY);
+            assert_non_null(strstr(firn_error(ctx), "out of memory"));
+        }
+        assert_int_equal(c.live, 1); /* the context */
+        firn_context_destroy(ctx);
+    }
+    assert_true(n > 100);
+    assert_int_equal(firn("info to.gguf"), 0);
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    assert_int_equal(firn("init --like tiny-llama in.gguf"), 0);
+    char command[512];
+    snprintf(
+        command, sizeof command,
+        "cd %s && echo old >full.gguf && (ulimit -f 64; trap '' XFSZ; %s/firn init --like tiny full.gguf >out 2>err;"
+        " [ $? = 1 ] && %s/firn upcycle in.gguf full.gguf --experts 8 --used 1 >>out 2>>err; [ $? = 1 ]) &&"
+        " [ \"$(cat full.gguf)\" = old ] && [ \"$(ls | grep -c tmp)\" = 0 ]",
+        folder, FIRN_BIN_DIR, FIRN_BIN_DIR);
+    assert_int_equal(system(command), 0);
+    slurp("out", out, sizeof out);
+    slurp("err", err, sizeof err);
+    assert_string_equal(out, "");
+    assert_string_equal(err, "firn: cannot write full.gguf: File too large\n"
+                             "firn: cannot write full.gguf: File too large\n");
+}
+
 static void info_shows_the_file(void **state)
 {
     (void)state;
@@ -300,8 +395,13 @@ static void info_shows_the_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_refuse_in_words), cmocka_unit_test(random_models_open),
-        cmocka_unit_test(fallbacks_are_told),       cmocka_unit_test(an_upcycled_model_computes_what_the_dense_one_did),
+        cmocka_unit_test(commands_refuse_in_words),
+        cmocka_unit_test(random_models_open),
+        cmocka_unit_test(the_made_vocabulary_tokenizes),
+        cmocka_unit_test(fallbacks_are_told),
+        cmocka_unit_test(an_upcycled_model_computes_what_the_dense_one_did),
+        cmocka_unit_test(failed_allocations_lose_nothing),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(info_shows_the_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
