@@ -144,6 +144,8 @@ FIRN_API firn_status firn_generator_feed(firn_generator *generator, const int32_
                                          const float **logits);
 FIRN_API int64_t firn_generator_length(const firn_generator *generator);
 FIRN_API void firn_generator_reset(firn_generator *generator);
+/* Forgets all tokens but the first n (n at most the length). */
+FIRN_API void firn_generator_truncate(firn_generator *generator, int64_t n);
 
 #ifdef __cplusplus
 }

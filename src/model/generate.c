@@ -301,3 +301,9 @@ void firn_generator_reset(firn_generator *g)
 {
     g->length = 0;
 }
+
+void firn_generator_truncate(firn_generator *g, int64_t n)
+{
+    if (n >= 0 && n < g->length)
+        g->length = n;
+}
