@@ -48,16 +48,9 @@ typedef struct {
     int64_t context;
     firn_data *data;
     firn_text text;
-    firn_span_list spans;
+    firn_spans spans;
     firn_token_list tokens;
 } reader;
-
-static firn_status add_span(reader *r, size_t begin, size_t end)
-{
-    FIRN_TRY(firn_grow(r->data->ctx, (void **)&r->spans.items, r->spans.n, &r->spans.capacity, sizeof *r->spans.items));
-    r->spans.items[r->spans.n++] = (firn_trained_span){begin, end};
-    return FIRN_OK;
-}
 
 static firn_status check_messages(const firn_jsonl *lines, const json_t *messages)
 {
@@ -122,12 +115,12 @@ static firn_status render(reader *r, const firn_jsonl *lines, const json_t *obje
         const size_t begin = r->text.size;
         FIRN_TRY(expect_string(lines, object, "completion", &s, &n));
         firn_text_append(&r->text, s, n);
-        FIRN_TRY(add_span(r, begin, r->text.size));
+        FIRN_TRY(firn_spans_add(&r->spans, begin, r->text.size));
         *ends = n > 0 && r->encoder->eos >= 0;
     } else if (json_object_get(object, "text")) {
         FIRN_TRY(expect_string(lines, object, "text", &s, &n));
         firn_text_append(&r->text, s, n);
-        FIRN_TRY(add_span(r, 0, n));
+        FIRN_TRY(firn_spans_add(&r->spans, 0, n));
         *is_text = true;
         *ends = n > 0 && r->encoder->add_eos && r->encoder->eos >= 0;
     } else {
@@ -137,7 +130,7 @@ static firn_status render(reader *r, const firn_jsonl *lines, const json_t *obje
     return r->text.status;
 }
 
-static bool is_trained(const firn_span_list *spans, size_t begin, size_t end)
+static bool is_trained(const firn_spans *spans, size_t begin, size_t end)
 {
     for (size_t i = 0; i < spans->n; i++)
         if (begin < spans->items[i].end && end > spans->items[i].begin)
@@ -199,7 +192,7 @@ static firn_status read_line(reader *r, const firn_jsonl *lines, const json_t *o
     if (ends && r->tokens.n > 0 && r->tokens.ids[r->tokens.n - 1] != e->eos) {
         /* one byte past the text, so that a span of its own covers it */
         FIRN_TRY(firn_token_list_add(ctx, &r->tokens, e->eos, r->text.size, r->text.size + 1));
-        FIRN_TRY(add_span(r, r->text.size, r->text.size + 1));
+        FIRN_TRY(firn_spans_add(&r->spans, r->text.size, r->text.size + 1));
     }
 
     const size_t before = r->data->n_samples, window = (size_t)r->context, n = r->tokens.n;
@@ -251,9 +244,10 @@ static firn_status load(firn_jsonl *lines, const firn_encoder *encoder, int64_t 
     d->ctx = ctx;
     reader r = {.encoder = encoder, .context = context, .data = d};
     firn_text_init(&r.text, ctx, 0);
+    firn_spans_init(&r.spans, ctx);
     const firn_status s = read_all(&r, lines);
     firn_text_free(&r.text);
-    firn_free(ctx, r.spans.items);
+    firn_spans_free(&r.spans);
     firn_token_list_free(ctx, &r.tokens);
     if (s != FIRN_OK) {
         firn_data_destroy(d);

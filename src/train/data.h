@@ -7,8 +7,7 @@
 
 #include "core/buffer.h"
 #include "firn/model.h"
-
-#include <jansson.h>
+#include "text/jinja.h"
 
 /* Tokens with the bytes that each stands for: [begin, end) in the text; empty for one that was added. */
 typedef struct {
@@ -20,16 +19,6 @@ typedef struct {
 firn_status firn_token_list_add(firn_context *ctx, firn_token_list *list, int32_t id, size_t begin, size_t end);
 void firn_token_list_free(firn_context *ctx, firn_token_list *list);
 
-/* Bytes [begin, end) of a rendered conversation that the model is to learn. */
-typedef struct {
-    size_t begin, end;
-} firn_trained_span;
-
-typedef struct {
-    firn_trained_span *items;
-    size_t n, capacity;
-} firn_span_list;
-
 /* What a data set asks of a model: a tokenizer and a chat template. */
 typedef struct {
     void *user;
@@ -37,7 +26,7 @@ typedef struct {
     firn_status (*encode)(void *user, const char *text, size_t size, firn_token_list *tokens);
     /* Renders the line's messages, its other keys given to the template; the spans of assistant turns. NULL: the model
      * has no template, and `messages` are refused. */
-    firn_status (*render)(void *user, const json_t *line, firn_text *text, firn_span_list *spans);
+    firn_status (*render)(void *user, const json_t *line, firn_text *text, firn_spans *spans);
     int32_t bos, eos; /* -1: none */
     bool add_bos, add_eos;
 } firn_encoder;

@@ -1,11 +1,22 @@
 /* Tokenizer and chat template of a model, put together as a data set's encoder: see language.h. */
 #include "train/language.h"
 
+#include "text/chat.h"
+
+#include <string.h>
+
+/* Templates may print the date. Training sees this one, a Thursday, so that a run gives the same bits on any day. */
+static const struct tm clock_of_training = {.tm_year = 2026 - 1900, .tm_mday = 1, .tm_hour = 12, .tm_wday = 4};
+
 struct firn_language {
     firn_context *ctx;
     firn_tokenizer *tokenizer;
     firn_tokens tokens; /* of the text at hand; its memory serves all */
     firn_encoder encoder;
+    firn_jinja *template;  /* NULL: the model has none */
+    const char *bos, *eos; /* texts; NULL: none */
+    const char **ends;     /* texts of the tokens that end a turn */
+    size_t n_ends;
 };
 
 static firn_status encode(void *user, const char *text, size_t size, firn_token_list *out)
@@ -18,6 +29,52 @@ static firn_status encode(void *user, const char *text, size_t size, firn_token_
     return FIRN_OK;
 }
 
+static firn_status render(void *user, const json_t *line, firn_text *text, firn_spans *spans)
+{
+    firn_language *l = user;
+    const firn_chat_options options = {.end_tokens = l->ends, .n_end_tokens = l->n_ends, .now = &clock_of_training};
+    json_t *variables;
+    firn_chat chat;
+
+    FIRN_TRY(firn_chat_variables(l->ctx, line, l->bos, l->eos, &variables));
+    firn_status s = firn_chat_render(l->ctx, l->template, variables, &options, &chat);
+    json_decref(variables);
+    FIRN_TRY(s);
+    firn_text_append(text, firn_text_cstr(&chat.text), chat.text.size);
+    for (size_t i = 0; s == FIRN_OK && i < chat.spans.n; i++)
+        s = firn_spans_add(spans, chat.spans.items[i].begin, chat.spans.items[i].end);
+    firn_chat_free(&chat);
+    return s;
+}
+
+/* The text of a token as a string; NULL for no token. It belongs to the tokenizer. */
+static const char *text_of(const firn_language *l, int32_t id)
+{
+    size_t n;
+    return id < 0 ? NULL : firn_token_text(l->tokenizer, id, &n);
+}
+
+static firn_status read_template(firn_language *l, const firn_gguf *gguf)
+{
+    firn_string source = {NULL, 0};
+    const int32_t *ends = firn_tokenizer_ends(l->tokenizer, &l->n_ends);
+
+    FIRN_TRY(firn_gguf_get_string(l->ctx, gguf, "tokenizer.chat_template", false, &source));
+    if (!source.data)
+        return FIRN_OK;
+    l->ends = firn_alloc(l->ctx, l->n_ends * sizeof *l->ends);
+    if (!l->ends)
+        return FIRN_ERR_MEMORY;
+    for (size_t i = 0; i < l->n_ends; i++)
+        l->ends[i] = text_of(l, ends[i]);
+    l->bos = text_of(l, firn_tokenizer_bos(l->tokenizer));
+    l->eos = text_of(l, firn_tokenizer_eos(l->tokenizer));
+    if (firn_jinja_compile(l->ctx, source.data, source.size, NULL, &l->template) != FIRN_OK)
+        return firn_fail_in(l->ctx, FIRN_ERR_FORMAT, "the chat template of the model");
+    l->encoder.render = render;
+    return FIRN_OK;
+}
+
 firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, firn_language **result)
 {
     firn_language *l = firn_alloc_zeroed(ctx, 1, sizeof *l);
@@ -26,7 +83,7 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, firn_
     if (!l)
         return FIRN_ERR_MEMORY;
     l->ctx = ctx;
-    const firn_status s = firn_tokenizer_create(ctx, gguf, &l->tokenizer);
+    firn_status s = firn_tokenizer_create(ctx, gguf, &l->tokenizer);
     if (s != FIRN_OK) {
         firn_language_destroy(l);
         return s;
@@ -37,6 +94,11 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, firn_
                                 .eos = firn_tokenizer_eos(l->tokenizer),
                                 .add_bos = firn_tokenizer_adds_bos(l->tokenizer),
                                 .add_eos = firn_tokenizer_adds_eos(l->tokenizer)};
+    s = read_template(l, gguf);
+    if (s != FIRN_OK) {
+        firn_language_destroy(l);
+        return s;
+    }
     *result = l;
     return FIRN_OK;
 }
@@ -46,6 +108,8 @@ void firn_language_destroy(firn_language *l)
     if (!l)
         return;
     firn_tokens_free(l->ctx, &l->tokens);
+    firn_jinja_destroy(l->template);
+    firn_free(l->ctx, l->ends);
     firn_tokenizer_destroy(l->tokenizer);
     firn_free(l->ctx, l);
 }

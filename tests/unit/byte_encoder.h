@@ -17,7 +17,7 @@ static firn_status byte_encode(void *user, const char *text, size_t size, firn_t
     return FIRN_OK;
 }
 
-static firn_status byte_render(void *user, const json_t *line, firn_text *text, firn_span_list *spans)
+static firn_status byte_render(void *user, const json_t *line, firn_text *text, firn_spans *spans)
 {
     firn_context *ctx = *(firn_context **)user;
     const json_t *message;
@@ -35,8 +35,7 @@ static firn_status byte_render(void *user, const json_t *line, firn_text *text, 
         firn_text_putc(text, '\n');
         if (strcmp(role, "assistant") != 0)
             continue;
-        FIRN_TRY(firn_grow(ctx, (void **)&spans->items, spans->n, &spans->capacity, sizeof *spans->items));
-        spans->items[spans->n++] = (firn_trained_span){begin, text->size};
+        FIRN_TRY(firn_spans_add(spans, begin, text->size));
     }
     return text->status;
 }
