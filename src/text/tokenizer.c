@@ -49,7 +49,7 @@ typedef struct {
     uint32_t token, n_tokens;
 } cached_word;
 
-enum { CACHED_BYTES = 48, CACHE_SLOTS = 1 << 13 };
+enum { CACHED_BYTES = 48, CACHE_SLOTS = 1 << 15 };
 
 typedef struct {
     firn_context *ctx;

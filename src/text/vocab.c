@@ -28,18 +28,23 @@ uint64_t firn_hash_bytes(const char *bytes, size_t n)
     return h ^ h >> 32;
 }
 
-static int32_t *text_slot(const firn_tokenizer *tok, const char *text, size_t n)
+/* A slot keeps half of the hash beside the id, so that most texts that are no token never touch a token. */
+static firn_text_slot *text_slot(const firn_tokenizer *tok, const char *text, size_t n)
 {
-    for (size_t i = firn_hash_bytes(text, n) & tok->text_mask;; i = (i + 1) & tok->text_mask) {
-        const int32_t id = tok->by_text[i];
-        if (id < 0 || (tok->tokens[id].n_text == n && memcmp(tok->tokens[id].text, text, n) == 0))
-            return &tok->by_text[i];
+    const uint64_t hash = firn_hash_bytes(text, n);
+    const uint32_t tag = (uint32_t)(hash >> 32);
+
+    for (size_t i = hash & tok->text_mask;; i = (i + 1) & tok->text_mask) {
+        firn_text_slot *slot = &tok->by_text[i];
+        if (slot->id < 0 ||
+            (slot->tag == tag && tok->tokens[slot->id].n_text == n && memcmp(tok->tokens[slot->id].text, text, n) == 0))
+            return slot;
     }
 }
 
 int32_t firn_vocab_text(const firn_tokenizer *tok, const char *text, size_t n)
 {
-    return *text_slot(tok, text, n);
+    return text_slot(tok, text, n)->id;
 }
 
 static size_t merge_slot(const firn_tokenizer *tok, int32_t left, int32_t right)
@@ -188,11 +193,11 @@ static firn_status read_tokens(firn_context *ctx, firn_tokenizer *tok, const fir
     tok->text_mask = size - 1;
     for (int32_t i = 0; i < tok->n; i++) {
         const firn_token *t = &tok->tokens[i];
-        int32_t *slot = text_slot(tok, t->text, t->n_text);
-        if (*slot >= 0)
-            return firn_fail(ctx, FIRN_ERR_FORMAT, "tokens %d and %d have the same text '%.*s'", (int)*slot, (int)i,
+        firn_text_slot *slot = text_slot(tok, t->text, t->n_text);
+        if (slot->id >= 0)
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "tokens %d and %d have the same text '%.*s'", (int)slot->id, (int)i,
                              t->n_text < 60 ? (int)t->n_text : 60, t->text);
-        *slot = i;
+        *slot = (firn_text_slot){i, (uint32_t)(firn_hash_bytes(t->text, t->n_text) >> 32)};
     }
     return FIRN_OK;
 }

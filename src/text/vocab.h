@@ -27,6 +27,12 @@ typedef struct {
     bool end;     /* ends generation */
 } firn_token;
 
+/* A token by its text: -1 where free. */
+typedef struct {
+    int32_t id;
+    uint32_t tag; /* upper half of the text's hash */
+} firn_text_slot;
+
 /* (left id, right id) to (rank, product). Free where product is -1. */
 typedef struct {
     int32_t left, right, product;
@@ -57,7 +63,7 @@ struct firn_tokenizer {
     unsigned pre_flags;
     int32_t n;
     firn_token *tokens;
-    int32_t *by_text; /* open addressing, -1 for a free slot */
+    firn_text_slot *by_text; /* open addressing */
     size_t text_mask;
     firn_merge *merges;
     size_t merge_mask;
