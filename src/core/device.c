@@ -1,6 +1,7 @@
 /* Devices, buffers and faults: what is alike for every backend. */
 #include "core/backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -128,8 +129,16 @@ firn_status firn_device_wait(firn_device *device)
     if (fault.kind == FIRN_FAULT_ID_RANGE)
         return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: id number %lld is %lld, outside 0 to %lld", t->op->name,
                          gap, t->name, (long long)fault.index, (long long)fault.value, (long long)fault.limit - 1);
-    return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: value number %lld is not finite", t->op->name, gap, t->name,
-                     (long long)fault.index);
+    /* Where in the result, innermost first: the last number is a token's, in most tensors of a model. */
+    char where[96] = "";
+    int64_t rest = fault.index;
+    int dims = FIRN_MAX_DIMS;
+    while (dims > 1 && t->ne[dims - 1] == 1)
+        dims--;
+    for (int i = 0, at = 0; i < dims; rest /= t->ne[i++])
+        at += snprintf(where + at, sizeof where - (size_t)at, "%s%lld", i ? ", " : "", (long long)(rest % t->ne[i]));
+    return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: value [%s] is not finite", t->op->name, gap, t->name,
+                     where);
 }
 
 /* ---- profile ---- */

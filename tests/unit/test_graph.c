@@ -234,7 +234,7 @@ static void faults_come_from_the_wait(bool deferred)
         firn_buffer_write(memory, 5 * 4, &bad, 4);
         assert_int_equal(firn_exec_run(exec, 0, FIRN_RUN_CHECK), FIRN_OK);
         assert_int_equal(firn_device_wait(f.device), FIRN_ERR_DEVICE);
-        assert_string_equal(firn_error(f.ctx), "GET_ROWS rows: value number 5 is not finite");
+        assert_string_equal(firn_error(f.ctx), "GET_ROWS rows: value [5, 0] is not finite");
     }
     firn_exec_destroy(exec);
     firn_plan_destroy(plan);
