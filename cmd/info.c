@@ -322,7 +322,7 @@ int cmd_info(int argc, char **argv)
     const cmd_option options[] = {
         {"--json", 'b', &json, NULL, "for programs", 0, 0},
         {"--devices", 'b', &devices, NULL, "list the devices that can compute", 0, 0},
-        {NULL},
+        {0},
     };
     const cmd_spec spec = {"firn info MODEL [--json] | firn info --devices",
                            "Shows what a GGUF file holds: architecture, sizes, experts, tensors by class and format.",

@@ -23,7 +23,7 @@ int cmd_init(int argc, char **argv)
         {"--type", 's', &type_name, "TYPE", "type of the matrices (default q4_K)", 0, 0},
         {"--layers", 'i', &n_layer, "N", "blocks (default: as that model has)", 1, 512},
         {"--seed", 'i', &seed, "S", "of the random weights (default 0)", 0, 9e18},
-        {NULL},
+        {0},
     };
     char names[512], about[1024];
     list_shapes(names, sizeof names);

@@ -48,7 +48,7 @@ int cmd_quantize(int argc, char **argv)
         {"--experts", 's', &experts_name, "TYPE", "type of the experts' tensors (default: TYPE)", 0, 0},
         {"--output-type", 's', &output_name, "TYPE", "of output.weight, or of a tied embedding (default: TYPE)", 0, 0},
         {"--threads", 'i', &threads, "N", "threads (default: all processors)", 1, 1024},
-        {NULL},
+        {0},
     };
     const cmd_spec spec = {
         "firn quantize IN.gguf OUT.gguf TYPE [--experts TYPE] [--output-type TYPE] [--threads N]",

@@ -9,7 +9,7 @@ int cmd_upcycle(int argc, char **argv)
         {"--experts", 'i', &n_expert, "N", "experts of each block (needed)", 2, FIRN_MAX_EXPERTS},
         {"--used", 'i', &n_used, "K", "experts that a token uses (needed)", 1, FIRN_MAX_EXPERTS},
         {"--seed", 'i', &seed, "S", "of the random routers (default 0)", 0, 9e18},
-        {NULL},
+        {0},
     };
     const cmd_spec spec = {
         "firn upcycle DENSE.gguf OUT.gguf --experts N --used K [--seed S]",
