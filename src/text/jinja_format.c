@@ -1,4 +1,4 @@
-/* How values print: str and repr, JSON, the % operator, str.format, strftime; as CPython does each. */
+/* How values print: str and repr, the % operator, str.format; as CPython does each. */
 #include "text/jinja_impl.h"
 
 #include <float.h>
@@ -524,7 +524,8 @@ firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const 
 
 /* ---- str.format: {}, {0}, {name}, {a.b[c]}, !r, and [[fill]align][sign][#][0][width][,][.precision][type] ---- */
 
-static firn_status field(jinja_eval *e, const char *s, size_t size, const jinja_args *args, size_t *automatic,
+/* *numbering counts the fields without a number, or is -1 once one has a number. */
+static firn_status field(jinja_eval *e, const char *s, size_t size, const jinja_args *args, int64_t *numbering,
                          jinja_value *out)
 {
     size_t n = 0;
@@ -533,7 +534,11 @@ static firn_status field(jinja_eval *e, const char *s, size_t size, const jinja_
     while (n < size && s[n] != '.' && s[n] != '[')
         n++;
     if (n == 0 || firn_jinja_parse_int(s, n, 10, &index)) {
-        const size_t i = n == 0 ? (*automatic)++ : (size_t)index;
+        if (n == 0 ? *numbering < 0 : *numbering > 0)
+            return firn_jinja_fail(e, "a format string mixes fields with and without numbers");
+        const size_t i = n == 0 ? (size_t)(*numbering)++ : (size_t)index;
+        if (n)
+            *numbering = -1;
         if (i >= args->n)
             return firn_jinja_fail(e, "Replacement index %zu out of range for positional args tuple", i);
         *out = args->items[i];
@@ -626,7 +631,7 @@ static firn_status put_formatted(jinja_eval *e, firn_text *out, format_spec *spe
 
 static firn_status str_format(jinja_eval *e, firn_text *out, const jinja_string *f, const jinja_args *args)
 {
-    size_t automatic = 0;
+    int64_t numbering = 0;
 
     for (size_t i = 0; i < f->size; i++) {
         const char c = f->data[i];
@@ -661,7 +666,7 @@ static firn_status str_format(jinja_eval *e, firn_text *out, const jinja_string 
             size -= 2;
         }
         jinja_value v;
-        FIRN_TRY(field(e, f->data + begin, size, args, &automatic, &v));
+        FIRN_TRY(field(e, f->data + begin, size, args, &numbering, &v));
         if (conversion)
             FIRN_TRY(put_text(e, out, &spec, v, conversion != 's'));
         else
@@ -677,359 +682,4 @@ firn_status firn_jinja_str_format(jinja_eval *e, const jinja_string *format, con
     FIRN_TRY(firn_jinja_step(e, format->size));
     firn_jinja_text(e, &text);
     return finish(e, &text, str_format(e, &text, format, args), out);
-}
-
-/* ---- strftime, with English names and glibc's flags - _ 0 ^ ---- */
-
-static int iso_week(const struct tm *t, int *year)
-{
-    const int weekday = (t->tm_wday + 6) % 7; /* Monday 0 */
-    int week = (t->tm_yday - weekday + 10) / 7;
-
-    *year = t->tm_year + 1900;
-    if (week < 1) {
-        const int last = *year - 1;
-        const bool leap = (last % 4 == 0 && last % 100 != 0) || last % 400 == 0;
-        week = (t->tm_yday + (leap ? 366 : 365) - weekday + 10) / 7;
-        *year = last;
-    } else if (week == 53) {
-        const bool leap = (*year % 4 == 0 && *year % 100 != 0) || *year % 400 == 0;
-        if (t->tm_yday - weekday + 3 >= (leap ? 366 : 365)) {
-            week = 1;
-            ++*year;
-        }
-    }
-    return week;
-}
-
-static void put_time(firn_text *out, const struct tm *t, const char *format, size_t size)
-{
-    static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
-                                         "July",    "August",   "September", "October", "November", "December"};
-    const int hour12 = t->tm_hour % 12 ? t->tm_hour % 12 : 12;
-
-    for (size_t i = 0; i < size; i++) {
-        if (format[i] != '%' || i + 1 == size) {
-            firn_text_putc(out, format[i]);
-            continue;
-        }
-        char flag = 0;
-        if (i + 2 < size && strchr("-_0^", format[i + 1]))
-            flag = format[++i];
-        const char c = format[++i];
-        int number = -1, width = 2, year;
-        char fill = '0';
-        const char *text = NULL, *composed = NULL;
-        int cut = 99;
-        switch (c) {
-        case 'a':
-        case 'A':
-            text = days[t->tm_wday % 7];
-            cut = c == 'a' ? 3 : 99;
-            break;
-        case 'b':
-        case 'h':
-        case 'B':
-            text = months[t->tm_mon % 12];
-            cut = c == 'B' ? 99 : 3;
-            break;
-        case 'p':
-            text = t->tm_hour < 12 ? "AM" : "PM";
-            break;
-        case 'c':
-            composed = "%a %b %e %H:%M:%S %Y";
-            break;
-        case 'x':
-        case 'D':
-            composed = "%m/%d/%y";
-            break;
-        case 'X':
-        case 'T':
-            composed = "%H:%M:%S";
-            break;
-        case 'F':
-            composed = "%Y-%m-%d";
-            break;
-        case 'R':
-            composed = "%H:%M";
-            break;
-        case 'r':
-            composed = "%I:%M:%S %p";
-            break;
-        case 'Y':
-            number = t->tm_year + 1900;
-            width = 4;
-            break;
-        case 'G':
-            iso_week(t, &number);
-            width = 4;
-            break;
-        case 'V':
-            number = iso_week(t, &year);
-            break;
-        case 'C':
-            number = (t->tm_year + 1900) / 100;
-            break;
-        case 'y':
-            number = t->tm_year % 100;
-            break;
-        case 'm':
-            number = t->tm_mon + 1;
-            break;
-        case 'd':
-        case 'e':
-            number = t->tm_mday;
-            fill = c == 'e' ? ' ' : '0';
-            break;
-        case 'H':
-        case 'k':
-            number = t->tm_hour;
-            fill = c == 'k' ? ' ' : '0';
-            break;
-        case 'I':
-        case 'l':
-            number = hour12;
-            fill = c == 'l' ? ' ' : '0';
-            break;
-        case 'M':
-            number = t->tm_min;
-            break;
-        case 'S':
-            number = t->tm_sec;
-            break;
-        case 'f': /* the fixed time has no fraction of a second */
-            number = 0;
-            width = 6;
-            break;
-        case 'j':
-            number = t->tm_yday + 1;
-            width = 3;
-            break;
-        case 'u':
-            number = t->tm_wday ? t->tm_wday : 7;
-            width = 1;
-            break;
-        case 'w':
-            number = t->tm_wday;
-            width = 1;
-            break;
-        case 'U':
-            number = (t->tm_yday + 7 - t->tm_wday) / 7;
-            break;
-        case 'W':
-            number = (t->tm_yday + 7 - (t->tm_wday + 6) % 7) / 7;
-            break;
-        case 'n':
-        case 't':
-            firn_text_putc(out, c == 'n' ? '\n' : '\t');
-            break;
-        case 'z':
-        case 'Z': /* a time without a zone */
-            break;
-        case '%':
-            firn_text_putc(out, '%');
-            break;
-        default:
-            firn_text_putc(out, '%');
-            if (flag)
-                firn_text_putc(out, flag);
-            firn_text_putc(out, c);
-        }
-        if (composed) {
-            put_time(out, t, composed, strlen(composed));
-        } else if (text) {
-            for (int k = 0; text[k] && k < cut; k++)
-                firn_text_putc(out, flag == '^' && text[k] >= 'a' && text[k] <= 'z' ? (char)(text[k] - 32) : text[k]);
-        } else if (number >= 0) {
-            if (flag == '_' || flag == '0')
-                fill = flag == '_' ? ' ' : '0';
-            if (flag == '-')
-                width = 0;
-            firn_text_printf(out, fill == ' ' ? "%*d" : "%0*d", width, number);
-        }
-    }
-}
-
-firn_status firn_jinja_strftime(jinja_eval *e, const jinja_string *format, jinja_value *out)
-{
-    firn_text text;
-
-    FIRN_TRY(firn_jinja_step(e, format->size));
-    firn_jinja_text(e, &text);
-    put_time(&text, &e->now, format->data, format->size);
-    return firn_jinja_take(e, &text, out);
-}
-
-/* ---- JSON, as json.dumps writes it with the options that transformers passes ---- */
-
-typedef struct {
-    firn_text *out;
-    bool ascii, sort;
-    const jinja_string *indent; /* NULL: on one line */
-    jinja_string item, key;     /* separators */
-} json_writer;
-
-static void json_text(json_writer *w, const jinja_string *s)
-{
-    firn_text *out = w->out;
-
-    firn_text_putc(out, '"');
-    for (size_t i = 0; i < s->size;) {
-        const uint32_t c = firn_jinja_char_at(s->data + i);
-        const size_t n = firn_jinja_char_size(s->data[i]);
-        static const char special[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
-        const char *known = c && c < 0x80 ? strchr(special, (int)c) : NULL;
-        if (known)
-            firn_text_printf(out, "\\%c", letters[known - special]);
-        else if (c < 0x20 || (w->ascii && c >= 0x7F && c < 0x10000))
-            firn_text_printf(out, "\\u%04x", (unsigned)c);
-        else if (w->ascii && c >= 0x10000)
-            firn_text_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
-                             (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
-        else
-            firn_text_append(out, s->data + i, n);
-        i += n;
-    }
-    firn_text_putc(out, '"');
-}
-
-static void json_float(json_writer *w, double x)
-{
-    char text[JINJA_FLOAT_BYTES];
-
-    firn_jinja_float_text(x, text);
-    firn_text_puts(w->out, isnan(x) ? "NaN" : isinf(x) ? (x < 0 ? "-Infinity" : "Infinity") : text);
-}
-
-static void json_line(json_writer *w, int depth)
-{
-    if (!w->indent)
-        return;
-    firn_text_putc(w->out, '\n');
-    for (int i = 0; i < depth; i++)
-        firn_text_append(w->out, w->indent->data, w->indent->size);
-}
-
-static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int depth);
-
-static firn_status json_key(jinja_eval *e, json_writer *w, jinja_value key)
-{
-    if (key.type == JINJA_STRING) {
-        json_text(w, key.string);
-        return FIRN_OK;
-    }
-    if (key.type != JINJA_NONE && !jinja_is_number(key))
-        return firn_jinja_fail(e, "keys must be str, int, float, bool or None, not %s", firn_jinja_type_name(key));
-    firn_text_putc(w->out, '"');
-    FIRN_TRY(json_value(e, w, key, 0));
-    firn_text_putc(w->out, '"');
-    return FIRN_OK;
-}
-
-static firn_status json_dict(jinja_eval *e, json_writer *w, const jinja_dict *dict, int depth)
-{
-    size_t *order = firn_jinja_alloc(e, dict->n, sizeof *order);
-
-    if (!order)
-        return FIRN_ERR_MEMORY;
-    if (w->sort) {
-        jinja_value *keys = firn_jinja_alloc(e, dict->n, sizeof *keys);
-        if (!keys)
-            return FIRN_ERR_MEMORY;
-        for (size_t i = 0; i < dict->n; i++)
-            keys[i] = dict->entries[i].key;
-        FIRN_TRY(firn_jinja_sort(e, keys, order, dict->n, false));
-    }
-    firn_text_putc(w->out, '{');
-    for (size_t i = 0; i < dict->n; i++) {
-        const jinja_entry *entry = &dict->entries[w->sort ? order[i] : i];
-        if (i)
-            firn_text_append(w->out, w->item.data, w->item.size);
-        json_line(w, depth + 1);
-        FIRN_TRY(json_key(e, w, entry->key));
-        firn_text_append(w->out, w->key.data, w->key.size);
-        FIRN_TRY(json_value(e, w, entry->value, depth + 1));
-    }
-    if (dict->n)
-        json_line(w, depth);
-    firn_text_putc(w->out, '}');
-    return FIRN_OK;
-}
-
-static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int depth)
-{
-    FIRN_TRY(firn_jinja_step(e, w->indent ? w->indent->size * (size_t)depth : 0));
-    FIRN_TRY(w->out->status);
-    if (depth >= MAX_NESTING)
-        return firn_jinja_fail(e, "a value nested more than %d levels deep is written as JSON", MAX_NESTING);
-    switch (v.type) {
-    case JINJA_NONE:
-        firn_text_puts(w->out, "null");
-        return FIRN_OK;
-    case JINJA_BOOL:
-        firn_text_puts(w->out, v.boolean ? "true" : "false");
-        return FIRN_OK;
-    case JINJA_INT:
-        firn_text_printf(w->out, "%lld", (long long)v.integer);
-        return FIRN_OK;
-    case JINJA_FLOAT:
-        json_float(w, v.real);
-        return FIRN_OK;
-    case JINJA_STRING:
-        FIRN_TRY(firn_jinja_step(e, v.string->size));
-        json_text(w, v.string);
-        return FIRN_OK;
-    case JINJA_LIST:
-    case JINJA_TUPLE:
-        firn_text_putc(w->out, '[');
-        for (size_t i = 0; i < v.list->n; i++) {
-            if (i)
-                firn_text_append(w->out, w->item.data, w->item.size);
-            json_line(w, depth + 1);
-            FIRN_TRY(json_value(e, w, v.list->items[i], depth + 1));
-        }
-        if (v.list->n)
-            json_line(w, depth);
-        firn_text_putc(w->out, ']');
-        return FIRN_OK;
-    case JINJA_DICT:
-        return json_dict(e, w, v.dict, depth);
-    default:
-        return firn_jinja_fail(e, "Object of type %s is not JSON serializable", firn_jinja_type_name(v));
-    }
-}
-
-firn_status firn_jinja_tojson(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,
-                              jinja_value *out)
-{
-    enum { ASCII, INDENT, SEPARATORS, SORT };
-    firn_text text;
-    json_writer w = {.ascii = firn_jinja_truth(arg[ASCII]), .sort = firn_jinja_truth(arg[SORT])};
-    jinja_value indent = arg[INDENT];
-
-    (void)raw;
-    if (jinja_is_integer(indent)) {
-        char spaces[64];
-        const int64_t n = jinja_as_int(indent);
-        if (n > (int64_t)sizeof spaces)
-            return firn_jinja_fail(e, "tojson takes an indent of at most %zu", sizeof spaces);
-        memset(spaces, ' ', sizeof spaces);
-        FIRN_TRY(firn_jinja_string(e, spaces, n > 0 ? (size_t)n : 0, &indent));
-    }
-    FIRN_TRY(firn_jinja_text_arg(e, indent, "indent", true, &w.indent));
-    w.item = w.indent ? (jinja_string){",", 1} : (jinja_string){", ", 2};
-    w.key = (jinja_string){": ", 2};
-    if (arg[SEPARATORS].type == JINJA_LIST || arg[SEPARATORS].type == JINJA_TUPLE) {
-        const jinja_list *pair = arg[SEPARATORS].list;
-        if (pair->n != 2 || pair->items[0].type != JINJA_STRING || pair->items[1].type != JINJA_STRING)
-            return firn_jinja_fail(e, "tojson takes two strings as separators");
-        w.item = *pair->items[0].string;
-        w.key = *pair->items[1].string;
-    } else if (arg[SEPARATORS].type > JINJA_NONE) {
-        return firn_jinja_fail(e, "tojson takes two strings as separators");
-    }
-    firn_jinja_text(e, &text);
-    w.out = &text;
-    return finish(e, &text, json_value(e, &w, self, 0), out);
 }

@@ -340,6 +340,8 @@ struct jinja_eval {
     struct tm now;
 };
 
+/* Renders the template of `e`, whose variables and output are set. */
+firn_status firn_jinja_run(jinja_eval *e);
 /* Spends steps for an operation that touches n bytes or items. */
 firn_status firn_jinja_step(jinja_eval *e, size_t n);
 /* FIRN_ERR_FORMAT: "chat template, line 12: ..." */
@@ -434,6 +436,7 @@ void firn_jinja_put_title(firn_text *out, uint32_t c);
 
 /* ---- names that a template may call: NULL when there is none ---- */
 const jinja_row *firn_jinja_find_filter(const jinja_string *name);
+extern const jinja_row firn_jinja_sequence_filters[];
 const jinja_row *firn_jinja_find_test(const jinja_string *name);
 const jinja_row *firn_jinja_find_global(const jinja_string *name);
 /* `denied` is set when the type has such a method that the sandbox refuses. */

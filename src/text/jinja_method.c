@@ -45,6 +45,14 @@ SHARED(firn_jinja_capitalize)
     return map_chars(e, self, firn_jinja_put_title, firn_jinja_put_lower, out);
 }
 
+/* Nearly Python's: the lower case of the upper case (ß becomes ss). */
+NATIVE(str_casefold)
+{
+    (void)arg, (void)raw;
+    FIRN_TRY(map_chars(e, self, NULL, firn_jinja_put_upper, out));
+    return map_chars(e, *out, NULL, firn_jinja_put_lower, out);
+}
+
 static void put_swapped(firn_text *out, uint32_t c)
 {
     if (firn_jinja_is_upper(c))
@@ -426,6 +434,7 @@ static firn_status parts_list(jinja_eval *e, parts *p, jinja_type type, bool rev
     return FIRN_OK;
 }
 
+/* At white space. What is left after the last cut keeps the space at its far end. */
 static firn_status split_white(jinja_eval *e, const jinja_string *s, int64_t limit, jinja_value *out)
 {
     parts p = {0};
@@ -438,14 +447,7 @@ static firn_status split_white(jinja_eval *e, const jinja_string *s, int64_t lim
         size_t end = at;
         while (end < s->size && (limit == 0 || !firn_jinja_is_space(firn_jinja_char_at(s->data + end))))
             end += firn_jinja_char_size(s->data[end]);
-        size_t last = end; /* the rest after the last cut loses its trailing space */
-        while (limit == 0 && last > at) {
-            const size_t n = firn_jinja_last_char(s->data + at, last - at);
-            if (!firn_jinja_is_space(firn_jinja_char_at(s->data + last - n)))
-                break;
-            last -= n;
-        }
-        FIRN_TRY(add_part(e, &p, s->data + at, limit == 0 ? last - at : end - at));
+        FIRN_TRY(add_part(e, &p, s->data + at, end - at));
         limit -= limit > 0;
         at = end;
     }
@@ -457,25 +459,19 @@ static firn_status rsplit_white(jinja_eval *e, const jinja_string *s, int64_t li
     parts p = {0};
 
     for (size_t end = s->size;;) {
-        while (end) {
-            const size_t n = firn_jinja_last_char(s->data, end);
-            if (!firn_jinja_is_space(firn_jinja_char_at(s->data + end - n)))
-                break;
+        size_t n;
+        while (end && firn_jinja_is_space(firn_jinja_char_at(s->data + end - (n = firn_jinja_last_char(s->data, end)))))
             end -= n;
-        }
         if (!end)
             break;
         size_t begin = end;
         while (begin) {
-            const size_t n = firn_jinja_last_char(s->data, begin);
+            n = firn_jinja_last_char(s->data, begin);
             if (limit != 0 && firn_jinja_is_space(firn_jinja_char_at(s->data + begin - n)))
                 break;
             begin -= n;
         }
-        size_t first = begin;
-        while (limit == 0 && first < end && firn_jinja_is_space(firn_jinja_char_at(s->data + first)))
-            first += firn_jinja_char_size(s->data[first]);
-        FIRN_TRY(add_part(e, &p, s->data + first, end - first));
+        FIRN_TRY(add_part(e, &p, s->data + begin, end - begin));
         limit -= limit > 0;
         end = begin;
     }
@@ -739,7 +735,7 @@ NATIVE(str_format)
 
 static const jinja_row str_methods[] = {
     {"capitalize", firn_jinja_capitalize, "", 0},
-    {"casefold", firn_jinja_lower, "", 0},
+    {"casefold", str_casefold, "", 0},
     {"center", firn_jinja_center, "width fillchar", 1},
     {"count", str_count, "sub start end", 1},
     {"endswith", str_endswith, "suffix start end", 1},

@@ -907,7 +907,14 @@ static firn_status statement(parser *p, node_list *list)
     p->tag = word->text->data;
     NODE(n, JINJA_OUTPUT);
     p->at++;
-    if (is_word(word, "if")) {
+    if (is_word(word, "print")) {
+        for (;; add(list, n)) {
+            NODE(n, JINJA_OUTPUT);
+            FIRN_TRY(expression(p, &n->a));
+            if (!skip(p, JINJA_T_COMMA))
+                break;
+        }
+    } else if (is_word(word, "if")) {
         FIRN_TRY(parse_if(p, &n));
     } else if (is_word(word, "for")) {
         n->kind = JINJA_FOR;
@@ -915,8 +922,6 @@ static firn_status statement(parser *p, node_list *list)
     } else if (is_word(word, "set")) {
         n->kind = JINJA_SET;
         FIRN_TRY(parse_set(p, n));
-    } else if (is_word(word, "print")) {
-        FIRN_TRY(tuple(p, false, true, "", false, &n->a));
     } else if (is_word(word, "macro")) {
         n->kind = JINJA_MACRO_DEF;
         FIRN_TRY(expect_name(p, &n->name));

@@ -671,7 +671,13 @@ firn_status firn_jinja_slice(jinja_eval *e, jinja_value v, const jinja_value bou
         }
         return firn_jinja_take(e, &text, out);
     }
-    FIRN_TRY(firn_jinja_list(e, v.type == JINJA_RANGE ? JINJA_LIST : (jinja_type)v.type, (size_t)count, out));
+    FIRN_TRY(firn_jinja_list(e, (jinja_type)v.type, (size_t)count, out));
+    if (v.type == JINJA_RANGE) { /* wraps, where Python's would not, only beyond 64 bits */
+        const uint64_t first = (uint64_t)v.list->range[0], by = (uint64_t)v.list->range[2];
+        out->list->range[0] = (int64_t)(first + (uint64_t)start * by);
+        out->list->range[1] = (int64_t)(first + (uint64_t)stop * by);
+        out->list->range[2] = (int64_t)(by * (uint64_t)step);
+    }
     for (int64_t i = 0; i < count; i++)
         out->list->items[i] = v.list->items[start + i * step];
     return FIRN_OK;

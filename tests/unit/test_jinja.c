@@ -42,13 +42,13 @@ static firn_status render(const char *source, size_t size, const json_t *variabl
     return status;
 }
 
-/* One case: {name, template?, variables, expected | error, error_kind}. Returns 1 when it does not hold. */
-static int check(const char *file, const json_t *c, const char *source, size_t size)
+/* One case: {name, template?, variables?, expected | error, error_kind}. Returns 1 when it does not hold. */
+static int check(const char *file, const json_t *c, const char *source, size_t size, const json_t *variables)
 {
     firn_text out;
     const json_t *expected = json_object_get(c, "expected");
     const char *name = json_string_value(json_object_get(c, "name"));
-    const firn_status status = render(source, size, json_object_get(c, "variables"), NULL, &out);
+    const firn_status status = render(source, size, variables, NULL, &out);
     int bad = 0;
 
     if (expected) {
@@ -72,7 +72,8 @@ static int check(const char *file, const json_t *c, const char *source, size_t s
 static int check_all(const char *file, const char *template_file)
 {
     json_error_t error;
-    json_t *cases = json_load_file(file, 0, &error);
+    json_t *all = json_load_file(file, JSON_ALLOW_NUL, &error);
+    const json_t *cases = json_is_object(all) ? json_object_get(all, "cases") : all;
     char *source = NULL;
     size_t size = 0;
     int n_bad = 0;
@@ -83,10 +84,11 @@ static int check_all(const char *file, const char *template_file)
         assert_int_equal(firn_file_read(ctx, template_file, 0, &source, &size), FIRN_OK);
     for (size_t i = 0; i < json_array_size(cases); i++) {
         const json_t *c = json_array_get(cases, i), *own = json_object_get(c, "template");
-        n_bad += check(file, c, own ? json_string_value(own) : source, own ? json_string_length(own) : size);
+        const json_t *variables = json_object_get(json_is_object(all) ? all : c, "variables");
+        n_bad += check(file, c, own ? json_string_value(own) : source, own ? json_string_length(own) : size, variables);
     }
     firn_free(ctx, source);
-    json_decref(cases);
+    json_decref(all);
     return n_bad;
 }
 
