@@ -2,10 +2,10 @@
  *
  *     template text -> jinja_lex.c (tokens) -> jinja_parse.c (tree) -> jinja_eval.c (text)
  *
- * jinja_value.c holds the values (JSON-like, immutable), jinja_number.c their arithmetic, jinja_format.c, jinja_json.c and
- * jinja_time.c what prints them; jinja_filter.c, jinja_sequence.c, jinja_test.c, jinja_method.c and jinja_global.c are the
- * names that a template may call; jinja_unicode.c knows Python's classes and cases of characters. jinja_impl.h is what
- * these files share; the rest of the library needs this header only (and mostly chat.h).
+ * jinja_value.c holds the values (JSON-like, immutable), jinja_number.c their arithmetic, jinja_format.c, jinja_json.c
+ * and jinja_time.c what prints them; jinja_filter.c, jinja_sequence.c, jinja_test.c, jinja_method.c and jinja_global.c
+ * are the names that a template may call; jinja_unicode.c knows Python's classes and cases of characters. jinja_impl.h
+ * is what these files share; the rest of the library needs this header only (and mostly chat.h).
  *
  * A template comes from a stranger's file, so that rendering is bounded: in steps (every node and about every 64 bytes
  * that an operation touches), in nesting (of source and of calls), in bytes of output and in memory. What passes a
