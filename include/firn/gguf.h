@@ -49,7 +49,7 @@ typedef struct {
     int n_dims;
     int64_t ne[FIRN_MAX_DIMS]; /* innermost first, 1 past n_dims; ne[0] is a multiple of the type's block */
     size_t size;               /* bytes */
-    const uint8_t *data;       /* in the map, aligned to the file's alignment */
+    const uint8_t *data;       /* in the map, aligned to the file's alignment (at least 8), counted from its start */
     int file;                  /* which part of a split file holds it */
     uint64_t offset;           /* from the start of that part */
 } firn_gguf_tensor;
@@ -105,13 +105,16 @@ FIRN_API firn_status firn_gguf_put_array(firn_gguf_writer *w, const char *key, f
                                          uint64_t n);
 FIRN_API firn_status firn_gguf_put_strings(firn_gguf_writer *w, const char *key, const firn_string *strings,
                                            uint64_t n);
-/* Any key as another file has it. */
+/* Any key as another file has it. Keys that describe a file's own layout (general.alignment, split.*) are left out by
+ * every put: this writer's layout is its own. */
 FIRN_API firn_status firn_gguf_put_kv(firn_gguf_writer *w, const firn_kv *kv);
-/* A key put twice replaces; removing one that is absent is fine. */
+/* A key put twice replaces; removing one that is absent is fine. A tensor's name has 1 to 63 bytes, as llama.cpp asks.
+ */
 FIRN_API void firn_gguf_remove(firn_gguf_writer *w, const char *key);
 FIRN_API firn_status firn_gguf_add_tensor(firn_gguf_writer *w, const char *name, firn_type type, int n_dims,
                                           const int64_t *ne);
-/* Opens the temporary file and writes header and tensor table. The space that the whole file needs is checked first. */
+/* Opens the temporary file and writes header and tensor table. That tensor names are unique and that the file system
+ * has room for the whole file is checked first. */
 FIRN_API firn_status firn_gguf_writer_begin(firn_gguf_writer *w, const char *path);
 /* The next bytes of tensor data; padding between tensors is the writer's affair. A tensor may come in pieces. */
 FIRN_API firn_status firn_gguf_writer_data(firn_gguf_writer *w, const void *data, size_t size);
