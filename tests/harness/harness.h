@@ -142,6 +142,9 @@ extern const family simple_families[], model_families[], product_families[];
 
 /* ---- running ---- */
 
+/* While differences are taken: references do not round to the result's type, as gradients pass rounding by. */
+extern bool smooth_references;
+
 typedef enum { PASSED, FAILED, SKIPPED } verdict;
 
 typedef struct {
@@ -167,6 +170,14 @@ typedef struct {
     char reason[256];
 } timing;
 timing run_perf(const target *t, const test_case *c);
+
+/* ---- planted defects ---- */
+
+int bug_count(void);
+/* From now on every node of its operation has defect i (-1: none any more). Returns what it is. */
+const char *bug_plant(int i, const char **op, bool *grad);
+/* Puts the planted defect into a node under test. */
+void bug_infect(firn_tensor *node);
 
 /* ---- limits ---- */
 

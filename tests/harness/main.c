@@ -1,4 +1,4 @@
-/* test-backend-ops test|grad|perf|support [-o OP] [-b BACKEND] [-p REGEX] [--output console|csv|json] [--case ...]
+/* test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX] [--output console|csv|json] [--case ...]
  *
  * Exit status 0; 1 when anything failed, or a cell that is promised was skipped; 2 when -o, -b or -p match nothing, and
  * for usage. The last line is `N passed, N failed, N skipped`: on standard output with console, on standard error with
@@ -25,10 +25,11 @@ typedef struct {
 
 static int usage(void)
 {
-    fputs("usage: test-backend-ops test|grad|perf|support [-o OP] [-b BACKEND] [-p REGEX]\n"
+    fputs("usage: test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX]\n"
           "                        [--output console|csv|json] [--case NAME=VALUE,...,type=TYPE]\n"
           "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them\n"
           "  -p REGEX    cases whose text, as the console shows it, matches\n"
+          "  bugs        plants defects in operations, one at a time, and wants each caught\n"
           "  --case      (perf) this case of the operation instead of the table's\n",
           stderr);
     return 2;
@@ -111,12 +112,16 @@ static bool promised(const test_case *c)
     return false;
 }
 
+/* The operation has none on purpose. */
+static bool no_gradient(const outcome *r)
+{
+    return strncmp(r->reason, "no gradient", 11) == 0;
+}
+
 /* Counts and prints one outcome; the console shows what did not pass. */
 static void record(options *o, const test_case *c, const char *backend, outcome *r)
 {
-    const bool grad = strcmp(o->mode, "grad") == 0;
-
-    if (r->verdict == SKIPPED && !(grad && strncmp(r->reason, "no gradient", 11) == 0) && promised(c)) {
+    if (r->verdict == SKIPPED && !no_gradient(r) && promised(c)) {
         r->verdict = FAILED;
         char reason[sizeof r->reason];
         snprintf(reason, sizeof reason, "promised, but not supported: %.460s", r->reason);
@@ -266,11 +271,47 @@ static void support_family(options *o, const target *t, const case_list *list)
     }
 }
 
+/* Each planted defect against its operation's cases, until one catches it. */
+static size_t run_bugs(options *o, const target *t)
+{
+    const int n = bug_count();
+
+    for (int i = 0; i < n; i++) {
+        const char *op = NULL;
+        bool grad = false, caught = false;
+        const char *name = bug_plant(i, &op, &grad);
+        for (const family *const *f = all_families(); *f && !caught; f++) {
+            case_list list = {0};
+            if (strcmp((*f)->op, op) != 0)
+                continue;
+            (*f)->cases(&list, *f);
+            for (size_t k = 0; k < list.n && !caught; k++) {
+                const outcome r = grad ? run_grad(t, &list.items[k]) : run_test(t, &list.items[k]);
+                caught = r.verdict == FAILED;
+                if (caught && o->style == CONSOLE) {
+                    char text[256];
+                    case_text(&list.items[k], text, sizeof text);
+                    printf("caught: %s in %s, by %s(%s,%s): %s\n", name, op, grad ? "grad " : "",
+                           firn_type_name(list.items[k].type), text, r.reason);
+                }
+            }
+            free(list.items);
+        }
+        *(caught ? &o->passed : &o->failed) += 1;
+        if (!caught)
+            fprintf(o->style == CONSOLE ? stdout : stderr, "NOT CAUGHT: %s in %s\n", name, op);
+    }
+    bug_plant(-1, NULL, NULL);
+    return (size_t)n;
+}
+
 /* Runs all chosen cases on one target; returns how many cases there were. */
 static size_t run_target(options *o, const target *t, regex_t *pattern)
 {
     size_t total = 0;
 
+    if (strcmp(o->mode, "bugs") == 0)
+        return run_bugs(o, t);
     for (const family *const *f = all_families(); *f; f++) {
         case_list all = {0}, list = {0};
         if (o->op && strcmp(o->op, (*f)->op) != 0)
@@ -289,8 +330,11 @@ static size_t run_target(options *o, const target *t, regex_t *pattern)
                     perf_case(o, t, &list.items[i]);
                     continue;
                 }
-                outcome r = strcmp(o->mode, "grad") == 0 ? run_grad(t, &list.items[i]) : run_test(t, &list.items[i]);
+                const bool grad = strcmp(o->mode, "grad") == 0;
+                outcome r = grad ? run_grad(t, &list.items[i]) : run_test(t, &list.items[i]);
                 record(o, &list.items[i], t->name, &r);
+                if (grad && r.verdict == SKIPPED && no_gradient(&r))
+                    break; /* none of the others has one either */
             }
             if (o->style == CONSOLE && list.n && strcmp(o->mode, "perf") != 0)
                 printf("%-20s %-10s %5d passed %5d failed %5d skipped\n", (*f)->op, t->name, o->passed - passed,
@@ -423,7 +467,9 @@ static int run_all(options *o)
             add_target(o, &sum, &t, &pattern);
         }
     } else {
-        for (int i = 0; firn_kernel_sets[i]; i++)
+        /* Defects take the references' place, which are the same in every set. */
+        const bool one = strcmp(o->mode, "bugs") == 0;
+        for (int i = 0; firn_kernel_sets[i] && !(one && sum.targets); i++)
             if (firn_kernel_sets[i]->usable())
                 run_set(o, &sum, firn_kernel_sets[i]->name, &pattern);
     }
@@ -451,7 +497,7 @@ int main(int argc, char **argv)
         return usage();
     o.mode = argv[1];
     if (strcmp(o.mode, "test") != 0 && strcmp(o.mode, "grad") != 0 && strcmp(o.mode, "perf") != 0 &&
-        strcmp(o.mode, "support") != 0)
+        strcmp(o.mode, "support") != 0 && strcmp(o.mode, "bugs") != 0)
         return usage();
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;

@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool smooth_references;
+
 double round_to(firn_type type, double v)
 {
     int exponent;
 
+    if (smooth_references)
+        return v;
     if (type == FIRN_F32 || v == 0 || !isfinite(v))
         return (double)(float)v;
     const int digits = type == FIRN_F16 ? 11 : 8, lowest = type == FIRN_F16 ? -13 : -125;
