@@ -1,0 +1,368 @@
+/* What test-backend-ops does not see: refusals in words, ids out of range, several optimizer steps against the closed
+ * form, and that gradients of several sources share one node. */
+#include "unit/unit.h"
+
+#include "core/context.h"
+#include "op/op.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    firn_context *ctx;
+    firn_device *device;
+    firn_graph *g;
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+
+    f->ctx = firn_context_create(&(firn_context_params){.n_threads = 2});
+    if (!f->ctx || firn_device_open(f->ctx, "CPU", &f->device) != FIRN_OK ||
+        firn_graph_create(f->ctx, &f->g) != FIRN_OK)
+        return 1;
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+
+    firn_graph_destroy(f->g);
+    firn_device_close(f->device);
+    firn_context_destroy(f->ctx);
+    free(f);
+    return 0;
+}
+
+static firn_tensor *slot(fixture *f, firn_type type, int64_t a, int64_t b, int64_t c)
+{
+    const int64_t ne[] = {a, b, c};
+
+    return firn_slot(f->g, type, 3, ne, "slot");
+}
+
+/* The graph has failed with that status, and its sentence contains `words`. */
+static void expect_refusal(fixture *f, firn_status status, const char *words)
+{
+    assert_int_equal(firn_graph_status(f->g), status);
+    if (!strstr(firn_error(f->ctx), words))
+        fail_msg("'%s' does not say '%s'", firn_error(f->ctx), words);
+}
+
+/* ---- refusals ---- */
+
+static void gradient_of(fixture *f, firn_tensor *y, firn_tensor *x)
+{
+    firn_tensor *dy = firn_slot(f->g, FIRN_F32, 4, y->ne, "dy"), *dx;
+
+    firn_graph_grad(f->g, y, dy, &x, 1, &dx);
+}
+
+static void test_packed_weights_have_no_gradient(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *w = firn_named(slot(f, FIRN_Q4_0, 32, 4, 3), "blk.0.ffn_up_exps.weight");
+    firn_tensor *x = slot(f, FIRN_F32, 32, 1, 2), *ids = slot(f, FIRN_I32, 2, 2, 1);
+
+    gradient_of(f, firn_mul_mat_id(f->g, w, x, ids, NULL), w);
+    expect_refusal(f, FIRN_ERR_UNSUPPORTED, "blk.0.ffn_up_exps.weight holds q4_0");
+}
+
+static void test_the_gather_table_is_not_differentiated(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *w = slot(f, FIRN_F32, 8, 4, 3), *x = slot(f, FIRN_F32, 8, 1, 2), *ids = slot(f, FIRN_I32, 2, 2, 1);
+
+    gradient_of(f, firn_mul_mat_id(f->g, w, x, ids, slot(f, FIRN_I64, 3, 1, 1)), x);
+    expect_refusal(f, FIRN_ERR_UNSUPPORTED, "gather table");
+}
+
+static void test_a_choice_has_no_slope(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *x = slot(f, FIRN_F32, 8, 4, 1);
+
+    gradient_of(f, firn_add_into(f->g, slot(f, FIRN_F32, 8, 4, 1), x), x);
+    expect_refusal(f, FIRN_ERR_UNSUPPORTED, "ADD_INTO");
+}
+
+static void test_shapes_that_do_not_fit(void **state)
+{
+    static const struct {
+        int which;
+        const char *words;
+    } cases[] = {
+        {0, "MUL_MAT: rows of x have 7 values, w takes 8"},
+        {1, "MUL_MAT_ID: 3 slots of a token cannot share 2 rows"},
+        {2, "cannot be repeated over"},
+        {3, "GET_ROWS: ids must be i32, not f32"},
+        {4, "RESHAPE: a must be contiguous"},
+        {5, "ends past its source"},
+        {6, "ATTENTION: 4 heads cannot share 3"},
+        {7, "TOP_K: 9 of 8 values cannot be chosen"},
+        {8, "ADD needs a tensor as source 1, not NULL"},
+        {9, "ROPE: 6 rotated values of a head of 4"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        void *fresh = NULL;
+        assert_int_equal(setup(&fresh), 0);
+        fixture *f = fresh;
+        firn_tensor *a = slot(f, FIRN_F32, 8, 4, 2), *ids = slot(f, FIRN_I32, 3, 2, 1);
+        const int64_t ne[] = {8, 5, 2}, flat[] = {64};
+        const firn_rope_params rope = {.n_rot = 6, .freq_base = 10000, .freq_scale = 1};
+        switch (cases[i].which) {
+        case 0:
+            firn_mul_mat(f->g, a, slot(f, FIRN_F32, 7, 1, 2));
+            break;
+        case 1:
+            firn_mul_mat_id(f->g, a, slot(f, FIRN_F32, 8, 2, 2), ids, NULL);
+            break;
+        case 2:
+            firn_add(f->g, a, slot(f, FIRN_F32, 3, 1, 1));
+            break;
+        case 3:
+            firn_get_rows(f->g, a, a);
+            break;
+        case 4:
+            firn_reshape(f->g, firn_transpose(f->g, a), 1, flat);
+            break;
+        case 5:
+            firn_view(f->g, a, 3, ne, a->nb, 32);
+            break;
+        case 6:
+            firn_attention(f->g, a, slot(f, FIRN_F32, 8, 3, 5), slot(f, FIRN_F32, 8, 3, 5), slot(f, FIRN_I32, 2, 2, 1),
+                           NULL, 1, 0);
+            break;
+        case 7:
+            firn_top_k(f->g, a, 9);
+            break;
+        case 8:
+            firn_add(f->g, a, NULL);
+            break;
+        case 9:
+            firn_rope(f->g, slot(f, FIRN_F32, 4, 1, 2), slot(f, FIRN_I32, 2, 1, 1), NULL, &rope);
+            break;
+        }
+        expect_refusal(f, FIRN_ERR_ARGUMENT, cases[i].words);
+        assert_null(firn_add(f->g, a, a)); /* sticky */
+        teardown(&fresh);
+    }
+}
+
+/* ---- running ---- */
+
+typedef struct {
+    firn_plan *plan;
+    firn_exec *exec;
+    firn_buffer *arena, *work;
+} session;
+
+static void session_open(fixture *f, session *s)
+{
+    assert_int_equal(firn_plan_create(f->device, f->g, &s->plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(s->plan, &s->exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f->device, firn_plan_arena_bytes(s->plan) + 64, &s->arena), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f->device, firn_plan_work_bytes(s->plan) + 64, &s->work), FIRN_OK);
+    assert_int_equal(firn_exec_memory(s->exec, s->arena, 0, s->work, 0), FIRN_OK);
+}
+
+static void session_close(session *s)
+{
+    firn_exec_destroy(s->exec);
+    firn_plan_destroy(s->plan);
+    firn_buffer_destroy(s->arena);
+    firn_buffer_destroy(s->work);
+}
+
+static firn_buffer *bind(fixture *f, session *s, firn_tensor *t, const void *data)
+{
+    firn_buffer *b;
+
+    assert_int_equal(firn_buffer_create(f->device, firn_n_bytes(t) + 64, &b), FIRN_OK);
+    if (data)
+        assert_int_equal(firn_buffer_write(b, 0, data, firn_n_bytes(t)), FIRN_OK);
+    assert_int_equal(firn_exec_bind(s->exec, t, b, 0), FIRN_OK);
+    return b;
+}
+
+/* An id out of range stops the run with a sentence, and touches nothing. */
+static void check_bad_id(fixture *f, firn_tensor *y, firn_tensor *const *slots, int n, firn_tensor *ids,
+                         const int32_t *values, const char *words)
+{
+    firn_buffer *buffers[8];
+    session s;
+    float zeros[4096] = {0};
+
+    firn_output(f->g, y);
+    assert_int_equal(firn_graph_status(f->g), FIRN_OK);
+    session_open(f, &s);
+    for (int i = 0; i < n; i++)
+        buffers[i] = bind(f, &s, slots[i], zeros);
+    buffers[n] = bind(f, &s, ids, values);
+    buffers[n + 1] = bind(f, &s, y, NULL);
+    assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f->device), FIRN_ERR_DEVICE);
+    if (!strstr(firn_error(f->ctx), words))
+        fail_msg("'%s' does not say '%s'", firn_error(f->ctx), words);
+    /* Afterwards the device is usable again. */
+    const int32_t good[16] = {0};
+    assert_int_equal(firn_buffer_write(buffers[n], 0, good, firn_n_bytes(ids)), FIRN_OK);
+    assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f->device), FIRN_OK);
+    for (int i = 0; i < n + 2; i++)
+        firn_buffer_destroy(buffers[i]);
+    session_close(&s);
+}
+
+static const int32_t bad_ids[] = {0, 1, 7, -3, 2, 1, 0, 2};
+
+static void test_experts_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 4, 3), slot(f, FIRN_F32, 8, 1, 4)}, *ids = slot(f, FIRN_I32, 2, 4, 1);
+
+    check_bad_id(f, firn_mul_mat_id(f->g, src[0], src[1], ids, NULL), src, 2, ids, bad_ids, "7");
+}
+
+static void test_experts_out_of_range_backward(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 4, 3), slot(f, FIRN_F32, 4, 2, 4)}, *ids = slot(f, FIRN_I32, 2, 4, 1);
+
+    check_bad_id(f, firn_mul_mat_id_back(f->g, src[0], src[1], ids), src, 2, ids, bad_ids, "7");
+}
+
+static void test_rows_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 5, 1)}, *ids = slot(f, FIRN_I32, 8, 1, 1);
+
+    check_bad_id(f, firn_get_rows(f->g, src[0], ids), src, 1, ids, bad_ids, "7");
+}
+
+static void test_targets_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 5, 8, 1)}, *ids = slot(f, FIRN_I32, 8, 1, 1);
+
+    check_bad_id(f, firn_cross_entropy(f->g, src[0], ids), src, 1, ids, bad_ids, "7");
+}
+
+/* ---- gradients that share a node ---- */
+
+static int count(const fixture *f, const char *op)
+{
+    int n = 0;
+
+    for (int i = 0; i < firn_graph_n_tensors(f->g); i++) {
+        const firn_tensor *t = firn_graph_tensor(f->g, i);
+        n += t->op && strcmp(t->op->name, op) == 0;
+    }
+    return n;
+}
+
+static void test_attention_is_differentiated_once(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *qkv[] = {slot(f, FIRN_F32, 8, 4, 6), slot(f, FIRN_F32, 8, 2, 6), slot(f, FIRN_F32, 8, 2, 6)},
+                *grads[3];
+    firn_tensor *y = firn_attention(f->g, qkv[0], qkv[1], qkv[2], slot(f, FIRN_I32, 2, 6, 1), NULL, 0.5f, 0);
+    firn_tensor *dy = firn_slot(f->g, FIRN_F32, 4, y->ne, "dy");
+
+    assert_int_equal(firn_graph_grad(f->g, y, dy, qkv, 3, grads), FIRN_OK);
+    assert_int_equal(count(f, "ATTENTION_BACK"), 1);
+    for (int i = 0; i < 3; i++)
+        assert_true(firn_same_shape(grads[i], qkv[i]));
+}
+
+static void test_gated_units_are_differentiated_once(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 4, 1), slot(f, FIRN_F32, 8, 4, 1)}, *grads[2];
+    firn_tensor *y = firn_swiglu(f->g, src[0], src[1]), *dy = slot(f, FIRN_F32, 4, 8, 1);
+
+    assert_int_equal(firn_graph_grad(f->g, y, firn_transpose(f->g, dy), src, 2, grads), FIRN_OK);
+    assert_int_equal(count(f, "GLU_BACK"), 1);
+}
+
+/* ---- optimizers ---- */
+
+/* A constant gradient g: m_t / (1 - b1^t) = g and v_t / (1 - b2^t) = g^2, so that each step of AdamW moves p by
+ * lr (g / (|g| + eps) + decay p), whatever the betas. Two gradients are added up first. */
+static void test_adamw_closed_form(void **state)
+{
+    enum { N = 9, STEPS = 7 };
+    fixture *f = *state;
+    firn_tensor *p = slot(f, FIRN_F32, N, 1, 1), *m = slot(f, FIRN_F32, N, 1, 1), *v = slot(f, FIRN_F32, N, 1, 1);
+    firn_tensor *sum = slot(f, FIRN_F32, N, 1, 1), *g1 = slot(f, FIRN_F32, N, 1, 1),
+                *hyper = slot(f, FIRN_F32, 8, 1, 1);
+    float values[N], gradient[N], zeros[N] = {0};
+    double want[N];
+    session s;
+
+    firn_add_into(f->g, sum, g1);
+    firn_graph_cut(f->g);
+    firn_opt_step_adamw(f->g, p, sum, m, v, hyper);
+    assert_int_equal(firn_graph_status(f->g), FIRN_OK);
+    session_open(f, &s);
+    for (int i = 0; i < N; i++) {
+        values[i] = 0.1f * (float)i - 0.3f;
+        want[i] = (double)values[i];
+        gradient[i] = (i % 2 ? -1.0f : 1.0f) * (0.01f + 0.2f * (float)i);
+    }
+    firn_buffer *bp = bind(f, &s, p, values), *bm = bind(f, &s, m, zeros), *bv = bind(f, &s, v, zeros);
+    firn_buffer *bs = bind(f, &s, sum, zeros), *bg = bind(f, &s, g1, gradient), *bh = bind(f, &s, hyper, NULL);
+    for (int t = 1; t <= STEPS; t++) {
+        const double b1 = 0.9, b2 = 0.999, lr = 0.01 * t, decay = 0.1, eps = 1e-8;
+        const float h[8] = {(float)lr,
+                            (float)b1,
+                            (float)b2,
+                            (float)eps,
+                            (float)decay,
+                            (float)(1 / (1 - pow(b1, t))),
+                            (float)(1 / (1 - pow(b2, t))),
+                            0.5f};
+        assert_int_equal(firn_buffer_write(bs, 0, zeros, sizeof zeros), FIRN_OK);
+        assert_int_equal(firn_buffer_write(bh, 0, h, sizeof h), FIRN_OK);
+        assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
+        assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK); /* 2 g, scaled by 0.5 */
+        assert_int_equal(firn_exec_run(s.exec, 1, 0), FIRN_OK);
+        assert_int_equal(firn_device_wait(f->device), FIRN_OK);
+        for (int i = 0; i < N; i++) {
+            const double g = (double)gradient[i];
+            want[i] -= lr * (g / (fabs(g) + eps) + decay * want[i]);
+        }
+    }
+    assert_int_equal(firn_buffer_read(bp, 0, values, sizeof values), FIRN_OK);
+    for (int i = 0; i < N; i++)
+        assert_true(fabs((double)values[i] - want[i]) < 2e-6);
+    firn_buffer *all[] = {bp, bm, bv, bs, bg, bh};
+    for (int i = 0; i < 6; i++)
+        firn_buffer_destroy(all[i]);
+    session_close(&s);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_packed_weights_have_no_gradient),
+        TEST(test_the_gather_table_is_not_differentiated),
+        TEST(test_a_choice_has_no_slope),
+        cmocka_unit_test(test_shapes_that_do_not_fit),
+        TEST(test_experts_out_of_range),
+        TEST(test_experts_out_of_range_backward),
+        TEST(test_rows_out_of_range),
+        TEST(test_targets_out_of_range),
+        TEST(test_attention_is_differentiated_once),
+        TEST(test_gated_units_are_differentiated_once),
+        TEST(test_adamw_closed_form),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
