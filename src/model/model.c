@@ -291,27 +291,35 @@ static firn_status open_gguf(firn_context *ctx, firn_model *m)
     return FIRN_OK;
 }
 
-firn_status firn_model_open(firn_context *ctx, const char *path, firn_model **model)
+firn_status firn_model_take(firn_context *ctx, firn_gguf *gguf, firn_model **model)
 {
-    FIRN_EXPECT(ctx, path && model, "firn_model_open needs a path and a place for the model");
     *model = NULL;
 
     firn_model *m = firn_alloc_zeroed(ctx, 1, sizeof *m);
-    if (!m)
+    if (!m) {
+        firn_gguf_close(gguf);
         return FIRN_ERR_MEMORY;
-    m->ctx = ctx;
-    firn_status status = firn_gguf_open(ctx, path, &m->gguf);
-    if (status == FIRN_OK) {
-        status = open_gguf(ctx, m);
-        if (status != FIRN_OK)
-            firn_fail_in(ctx, status, "%s", path);
     }
+    m->ctx = ctx;
+    m->gguf = gguf;
+    const firn_status status = open_gguf(ctx, m);
     if (status != FIRN_OK) {
         firn_model_close(m);
         return status;
     }
     *model = m;
     return FIRN_OK;
+}
+
+firn_status firn_model_open(firn_context *ctx, const char *path, firn_model **model)
+{
+    firn_gguf *gguf;
+
+    FIRN_EXPECT(ctx, path && model, "firn_model_open needs a path and a place for the model");
+    *model = NULL;
+    FIRN_TRY(firn_gguf_open(ctx, path, &gguf));
+    const firn_status status = firn_model_take(ctx, gguf, model);
+    return status == FIRN_OK ? FIRN_OK : firn_fail_in(ctx, status, "%s", path);
 }
 
 void firn_model_close(firn_model *m)

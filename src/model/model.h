@@ -49,6 +49,12 @@ struct firn_model {
     const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *rope_freqs;
 };
 
+/* A model of an open file, which becomes the model's, also on failure. */
+firn_status firn_model_take(firn_context *ctx, firn_gguf *gguf, firn_model **model);
+/* An adapter of an open file, which stays the caller's. */
+firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf,
+                              firn_adapter **adapter);
+
 /* hp and the per-layer numbers (model->layers is made here). Every value is checked. */
 firn_status firn_hparams_read(firn_context *ctx, firn_model *model);
 

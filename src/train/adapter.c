@@ -424,6 +424,18 @@ static firn_status load(loading *l)
     return FIRN_OK;
 }
 
+firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf, firn_adapter **adapter)
+{
+    FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
+    loading l = {.ctx = ctx, .model = model, .gguf = gguf, .adapter = *adapter};
+    const firn_status s = load(&l);
+    if (s != FIRN_OK) {
+        firn_adapter_destroy(*adapter);
+        *adapter = NULL;
+    }
+    return s;
+}
+
 firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path, firn_adapter **adapter)
 {
     firn_gguf *gguf;
@@ -431,18 +443,9 @@ firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const 
     FIRN_EXPECT(ctx, model && path && adapter, "firn_adapter_load needs a model, a path and a place for the adapter");
     *adapter = NULL;
     FIRN_TRY(firn_gguf_open(ctx, path, &gguf));
-    firn_status s = create_empty(ctx, model, max_entries(model), adapter);
-    if (s == FIRN_OK) {
-        loading l = {.ctx = ctx, .model = model, .gguf = gguf, .adapter = *adapter};
-        s = load(&l);
-        if (s != FIRN_OK) {
-            firn_fail_in(ctx, s, "%s", path);
-            firn_adapter_destroy(*adapter);
-            *adapter = NULL;
-        }
-    }
+    const firn_status s = firn_adapter_read(ctx, model, gguf, adapter);
     firn_gguf_close(gguf);
-    return s;
+    return s == FIRN_OK ? FIRN_OK : firn_fail_in(ctx, s, "%s", path);
 }
 
 /* ---- saving ---- */
