@@ -122,6 +122,8 @@ NATIVE(filter_int)
     double real = NAN;
 
     (void)raw;
+    if (self.type == JINJA_UNDEFINED)
+        return firn_jinja_fail_undefined(e, self);
     FIRN_TRY(firn_jinja_int_arg(e, arg[1], "int's base", 10, &base));
     if (jinja_is_integer(self)) {
         *out = jinja_int(jinja_as_int(self));
@@ -148,7 +150,9 @@ NATIVE(filter_float)
 {
     double real;
 
-    (void)e, (void)raw;
+    (void)raw;
+    if (self.type == JINJA_UNDEFINED)
+        return firn_jinja_fail_undefined(e, self);
     if (jinja_is_number(self))
         *out = jinja_float(jinja_as_double(self));
     else if (self.type == JINJA_STRING && firn_jinja_parse_float(self.string->data, self.string->size, &real))
@@ -225,7 +229,7 @@ NATIVE(filter_format)
     if (args.n && args.n_named)
         return firn_jinja_fail(e, "format takes positional or named arguments, not both");
     FIRN_TRY(firn_jinja_to_string(e, self, &format));
-    return firn_jinja_percent(e, format.string, &args, out);
+    return firn_jinja_percent(e, format.string, &args, args.n_named == 0, out);
 }
 
 static bool is_plain_in_url(char c, bool query)
@@ -315,11 +319,12 @@ NATIVE(filter_indent)
 {
     firn_text text, padded;
     jinja_value by = arg[0], s;
+    const jinja_string *lines;
 
     (void)raw;
-    FIRN_TRY(firn_jinja_to_string(e, self, &s));
+    FIRN_TRY(firn_jinja_text_arg(e, self, "what indent takes", false, &lines));
     firn_jinja_text(e, &padded); /* one more newline, so that a last empty line counts */
-    firn_text_append(&padded, s.string->data, s.string->size);
+    firn_text_append(&padded, lines->data, lines->size);
     firn_text_putc(&padded, '\n');
     FIRN_TRY(firn_jinja_take(e, &padded, &s));
     if (by.type != JINJA_STRING) {
@@ -387,13 +392,13 @@ NATIVE(filter_truncate)
     if (length < tail_length || leeway < 0)
         return firn_jinja_fail(e, "truncate takes a length of at least %lld and a leeway of at least 0",
                                (long long)tail_length);
-    if (self.type != JINJA_STRING)
-        return firn_jinja_fail(e, "truncate takes a string, not '%s'", firn_jinja_type_name(self));
-    FIRN_TRY(firn_jinja_step(e, self.string->size));
+    FIRN_TRY(firn_jinja_step(e, self.type == JINJA_STRING ? self.string->size : 0));
     const int64_t n = firn_jinja_length(self);
     *out = self;
-    if (n - leeway <= length)
+    if (n >= 0 && n - leeway <= length)
         return FIRN_OK;
+    if (self.type != JINJA_STRING)
+        return firn_jinja_fail(e, "truncate takes a string, not '%s'", firn_jinja_type_name(self));
     const char *s = self.string->data;
     size_t cut = firn_jinja_offset(s, self.string->size, (size_t)(length - tail_length));
     if (!firn_jinja_truth(arg[1])) {

@@ -435,7 +435,7 @@ static firn_status convert(jinja_eval *e, firn_text *out, format_spec *spec, jin
     }
 }
 
-static firn_status percent(jinja_eval *e, firn_text *out, const jinja_string *f, const jinja_args *args)
+static firn_status percent(jinja_eval *e, firn_text *out, const jinja_string *f, const jinja_args *args, bool all)
 {
     percent_args p = {.args = args};
     bool mapped = false;
@@ -500,7 +500,7 @@ static firn_status percent(jinja_eval *e, firn_text *out, const jinja_string *f,
             spec.fill[0] = '0';
         FIRN_TRY(convert(e, out, &spec, v));
     }
-    if (!mapped && !args->n_named && p.next < args->n)
+    if (!mapped && all && p.next < args->n)
         return firn_jinja_fail(e, "not all arguments converted during string formatting");
     return out->status;
 }
@@ -513,13 +513,14 @@ static firn_status finish(jinja_eval *e, firn_text *text, firn_status status, ji
     return status;
 }
 
-firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const jinja_args *args, jinja_value *out)
+firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const jinja_args *args, bool all,
+                               jinja_value *out)
 {
     firn_text text;
 
     FIRN_TRY(firn_jinja_step(e, format->size));
     firn_jinja_text(e, &text);
-    return finish(e, &text, percent(e, &text, format, args), out);
+    return finish(e, &text, percent(e, &text, format, args, all), out);
 }
 
 /* ---- str.format: {}, {0}, {name}, {a.b[c]}, !r, and [[fill]align][sign][#][0][width][,][.precision][type] ---- */

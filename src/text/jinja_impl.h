@@ -413,7 +413,9 @@ firn_status firn_jinja_str(jinja_eval *e, firn_text *out, jinja_value v);
 firn_status firn_jinja_repr(jinja_eval *e, firn_text *out, jinja_value v, int depth);
 /* str(v) as a value. */
 firn_status firn_jinja_to_string(jinja_eval *e, jinja_value v, jinja_value *out);
-firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const jinja_args *args, jinja_value *out);
+/* `all`: arguments left over are an error. */
+firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const jinja_args *args, bool all,
+                               jinja_value *out);
 firn_status firn_jinja_str_format(jinja_eval *e, const jinja_string *format, const jinja_args *args, jinja_value *out);
 firn_status firn_jinja_strftime(jinja_eval *e, const jinja_string *format, jinja_value *out);
 firn_status firn_jinja_tojson(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,

@@ -972,7 +972,8 @@ const jinja_row *firn_jinja_find_method(jinja_value self, const jinja_string *na
         names = denied_in_list;
         break;
     case JINJA_TUPLE:
-        rows = list_methods + 1; /* a tuple has no copy */
+    case JINJA_RANGE:
+        rows = list_methods + 1; /* these have no copy */
         break;
     case JINJA_DICT:
         rows = dict_methods;

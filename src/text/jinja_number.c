@@ -234,7 +234,9 @@ firn_status firn_jinja_binary(jinja_eval *e, jinja_token_type op, jinja_value a,
         } else if (b.type == JINJA_DICT) {
             args = (jinja_args){.named = b.dict->entries, .n_named = b.dict->n, .items = &b, .n = 1};
         }
-        return firn_jinja_percent(e, a.string, &args, out);
+        /* Python takes what can be indexed, but is neither tuple nor string, for a mapping: it need not be used up. */
+        const bool all = b.type == JINJA_TUPLE || (b.type > JINJA_UNDEFINED && b.type <= JINJA_STRING);
+        return firn_jinja_percent(e, a.string, &args, all, out);
     }
     return firn_jinja_fail(e, "unsupported operand type(s) for %s: '%s' and '%s'", operator_text(op),
                            firn_jinja_type_name(a), firn_jinja_type_name(b));

@@ -205,9 +205,10 @@ NATIVE(filter_items)
     return FIRN_OK;
 }
 
-/* The items of `self` in the order of their keys. */
-static firn_status sorted(jinja_eval *e, jinja_list *list, jinja_value attribute, bool case_sensitive, bool reverse,
-                          jinja_value otherwise, jinja_value *keys_out, jinja_value *out)
+/* The items of `list` in the order of their keys. `several`: "a,b" sorts by a, then by b, and each key is a list (so
+ * that keys that are equal need not be comparable). */
+static firn_status sorted(jinja_eval *e, jinja_list *list, jinja_value attribute, bool several, bool case_sensitive,
+                          bool reverse, jinja_value otherwise, jinja_value *keys_out, jinja_value *out)
 {
     jinja_value keys;
     size_t *order = firn_jinja_alloc(e, list->n, sizeof *order);
@@ -216,23 +217,25 @@ static firn_status sorted(jinja_eval *e, jinja_list *list, jinja_value attribute
     if (!order)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, &keys));
-    if (attribute.type == JINJA_STRING)
+    if (several && attribute.type == JINJA_STRING)
         for (size_t i = 0; i < attribute.string->size; i++)
             n_parts += attribute.string->data[i] == ',';
     for (size_t i = 0; i < list->n; i++) {
         jinja_value key;
+        if (several)
+            FIRN_TRY(firn_jinja_list(e, JINJA_LIST, n_parts, &keys.list->items[i]));
+        jinja_value *key_out = several ? keys.list->items[i].list->items : &keys.list->items[i];
         if (n_parts == 1) {
             FIRN_TRY(select_attribute(e, list->items[i], attribute, otherwise, &key));
-            FIRN_TRY(fold(e, key, case_sensitive, &keys.list->items[i]));
+            FIRN_TRY(fold(e, key, case_sensitive, key_out));
             continue;
         }
-        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, n_parts, &keys.list->items[i])); /* "a,b": by a, then by b */
         const char *path = attribute.string->data, *const end = path + attribute.string->size;
         for (size_t k = 0; k < n_parts; k++) {
             const char *comma = memchr(path, ',', (size_t)(end - path));
             const size_t size = comma ? (size_t)(comma - path) : (size_t)(end - path);
             FIRN_TRY(follow(e, list->items[i], path, size, otherwise, &key));
-            FIRN_TRY(fold(e, key, case_sensitive, &keys.list->items[i].list->items[k]));
+            FIRN_TRY(fold(e, key, case_sensitive, &key_out[k]));
             path += size + 1;
         }
     }
@@ -254,7 +257,7 @@ NATIVE(filter_sort)
 
     (void)raw;
     FIRN_TRY(firn_jinja_iterate(e, self, &list));
-    return sorted(e, list, arg[2], firn_jinja_truth(arg[1]), firn_jinja_truth(arg[0]), jinja_none(), NULL, out);
+    return sorted(e, list, arg[2], true, firn_jinja_truth(arg[1]), firn_jinja_truth(arg[0]), jinja_none(), NULL, out);
 }
 
 NATIVE(filter_dictsort)
@@ -265,9 +268,12 @@ NATIVE(filter_dictsort)
     FIRN_TRY(firn_jinja_text_arg(e, arg[1], "dictsort's by", true, &name));
     if (name && !firn_jinja_same_text(name, "key") && !firn_jinja_same_text(name, "value"))
         return firn_jinja_fail(e, "dictsort sorts by key or value");
+    if (self.type == JINJA_UNDEFINED)
+        return firn_jinja_fail_undefined(e, self);
     by = jinja_int(name && firn_jinja_same_text(name, "value"));
     FIRN_TRY(filter_items(e, self, arg, raw, &pairs));
-    return sorted(e, pairs.list, by, firn_jinja_truth(arg[0]), firn_jinja_truth(arg[2]), jinja_none(), NULL, out);
+    return sorted(e, pairs.list, by, false, firn_jinja_truth(arg[0]), firn_jinja_truth(arg[2]), jinja_none(), NULL,
+                  out);
 }
 
 NATIVE(filter_groupby)
@@ -278,7 +284,7 @@ NATIVE(filter_groupby)
 
     (void)raw;
     FIRN_TRY(firn_jinja_iterate(e, self, &list));
-    FIRN_TRY(sorted(e, list, arg[0], case_sensitive, false, arg[1], &keys, &items));
+    FIRN_TRY(sorted(e, list, arg[0], false, case_sensitive, false, arg[1], &keys, &items));
     FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, out));
     size_t n_groups = 0;
     for (size_t begin = 0, end; begin < list->n; begin = end) {
@@ -452,6 +458,8 @@ NATIVE(filter_map)
     jinja_args rest = {0};
 
     (void)arg;
+    if (!firn_jinja_truth(self)) /* jinja2 looks no further then */
+        return iterator(e, 0, "generator", out);
     FIRN_TRY(firn_jinja_iterate(e, self, &list));
     if (raw->n == 0) {
         for (size_t k = 0; k < raw->n_named; k++) {
@@ -491,6 +499,8 @@ static firn_status choose(jinja_eval *e, jinja_value self, const jinja_args *raw
     jinja_args rest = {0};
     size_t n = 0;
 
+    if (!firn_jinja_truth(self)) /* jinja2 looks no further then */
+        return iterator(e, 0, "generator", out);
     FIRN_TRY(firn_jinja_iterate(e, self, &list));
     if (raw->n < first)
         return firn_jinja_fail(e, "missing parameter for attribute name");
