@@ -255,6 +255,8 @@ static void pack_columns(const job *j, workspace *w, const block *b, const float
     for (int64_t p = 0; p < depth; p += 16)
         for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
             height = strip_height(b, s);
+            for (int64_t q = p + 16; q < firn_min_i64(p + 32, depth); q++) /* the next sixteen, maybe cold */
+                __builtin_prefetch(columns[q] + at + first, 0, 2);
             j->set->strip_from_columns(columns + p, at + first, end, height, firn_min_i64(16, depth - p),
                                        strip_at(w, s, first, depth) + height * p);
         }
