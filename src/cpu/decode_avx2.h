@@ -18,6 +18,7 @@
  *   iq4_nl   table of 16 int8            d                                     8
  *   iq4_xs   table of 16 int8            d * (6 bits - 32)                     8
  *   mxfp4    table of 16, doubled        2^(e - 128)                           8
+ *   f16, bf16, f32: the weight itself
  *
  * The layouts are GGUF's; src/format/ has one header each. */
 #ifndef FIRN_CPU_DECODE_AVX2_H
@@ -41,6 +42,12 @@ enum { SPAN_UNITS = FIRN_SPAN / FIRN_UNIT };
 INLINE bool has_shift(firn_type f)
 {
     return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q5_1 || f == FIRN_Q4_K || f == FIRN_Q5_K;
+}
+
+/* No scales: the codes are the weights. */
+INLINE bool is_plain(firn_type f)
+{
+    return f == FIRN_F32 || f == FIRN_F16 || f == FIRN_BF16;
 }
 
 /* The 16 bytes of a unit are its nibbles, and nothing else belongs to its codes. */
@@ -90,6 +97,9 @@ INLINE int64_t block_bytes(firn_type f)
         return 136;
     case FIRN_MXFP4:
         return 17;
+    case FIRN_F16:
+    case FIRN_BF16:
+        return 2;
     default:
         return 4;
     }
@@ -97,7 +107,7 @@ INLINE int64_t block_bytes(firn_type f)
 
 INLINE int64_t span_bytes(firn_type f)
 {
-    return block_bytes(f) * (in_blocks_of_256(f) ? 1 : f == FIRN_F32 ? FIRN_SPAN : SPAN_UNITS);
+    return block_bytes(f) * (in_blocks_of_256(f) ? 1 : is_plain(f) ? FIRN_SPAN : SPAN_UNITS);
 }
 
 typedef struct {
@@ -156,7 +166,7 @@ INLINE unit_place place_of(firn_type f, int64_t first, int j)
         break;
     default:
         u.bytes = block * FIRN_UNIT;
-        break; /* F32 */
+        break; /* F32, F16, BF16 */
     }
     return u;
 }
@@ -190,6 +200,11 @@ INLINE __m256 half_at(const uint8_t *p)
     return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(load16(p))));
 }
 
+INLINE __m256 bfloats_at(const void *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16));
+}
+
 /* Halves `step` bytes apart, one per unit; zeros past `units`. */
 INLINE __m256 halves(const uint8_t *b, int64_t step, int units)
 {
@@ -213,16 +228,17 @@ INLINE __m256 halves(const uint8_t *b, int64_t step, int units)
     return _mm256_cvtph_ps(h);
 }
 
-/* 2^(e - 128) for eight exponents; the two smallest are subnormal. */
+/* 2^(e - 128) for a byte e of each unit; the two smallest are subnormal. */
 INLINE __m256 exponents(const uint8_t *b, int64_t step, int units)
 {
-    int32_t bits[SPAN_UNITS] = {0};
+    uint8_t part[SPAN_UNITS] = {0};
 
-    for (int i = 0; i < units; i++) {
-        const int e = b[i * step];
-        bits[i] = e < 2 ? 0x00200000 << e : (e - 1) << 23;
-    }
-    return _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)bits));
+    for (int i = 0; i < units; i++)
+        part[i] = b[i * step];
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)part));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
 /* The scales of units [first, first + units) of one row, all at once: scale[0] holds indices 0..7, scale[1] 8..15
@@ -248,11 +264,13 @@ INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units,
         scale[0] = _mm256_mul_ps(bytes_to_float(s), d);
         scale[1] = _mm256_mul_ps(bytes_to_float(_mm_srli_si128(s, 8)), d);
     } else if (f == FIRN_IQ4_XS) {
-        const uint32_t high = load16(b + 2), low = load32(b + 4);
-        int32_t s[8];
-        for (int i = 0; i < 8; i++)
-            s[i] = (int32_t)((low >> 4 * i & 15) | (high >> 2 * i & 3) << 4) - 32;
-        scale[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)s)), half_at(b));
+        /* 8 x 4 low bits, then 8 x 2 high ones. */
+        const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        __m256i low = _mm256_set1_epi32((int)load32(b + 4)), high = _mm256_set1_epi32(load16(b + 2));
+        low = _mm256_and_si256(_mm256_srlv_epi32(low, _mm256_slli_epi32(index, 2)), _mm256_set1_epi32(15));
+        high = _mm256_and_si256(_mm256_srlv_epi32(high, _mm256_slli_epi32(index, 1)), _mm256_set1_epi32(3));
+        const __m256i s = _mm256_or_si256(low, _mm256_slli_epi32(high, 4));
+        scale[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(s, _mm256_set1_epi32(32))), half_at(b));
     } else if (f == FIRN_MXFP4) {
         scale[0] = exponents(b, step, units);
     } else {
@@ -339,6 +357,12 @@ INLINE void float_codes(firn_type f, const uint8_t *row, const unit_place *u, __
     } else if (f == FIRN_F32) {
         for (int i = 0; i < 4; i++)
             v[i] = _mm256_loadu_ps((const float *)p + 8 * i);
+    } else if (f == FIRN_F16) {
+        for (int i = 0; i < 4; i++)
+            v[i] = _mm256_cvtph_ps(load128(p + 16 * i));
+    } else if (f == FIRN_BF16) {
+        for (int i = 0; i < 4; i++)
+            v[i] = bfloats_at(p + 16 * i);
     } else {
         const __m256i c = codes_of(f, row, u);
         const __m128i a = _mm256_castsi256_si128(c), b = _mm256_extracti128_si256(c, 1);
@@ -375,6 +399,8 @@ extern const firn_few_kernels firn_few_avx2_f32;
     extern const firn_packed_kernels firn_packed_avx2_##name;                                                          \
     extern const firn_few_kernels firn_few_avx2_##name;
 #define EACH_PACKED                                                                                                    \
+    PACKED(F16, f16)                                                                                                   \
+    PACKED(BF16, bf16)                                                                                                 \
     PACKED(Q4_0, q4_0)                                                                                                 \
     PACKED(Q4_1, q4_1)                                                                                                 \
     PACKED(Q5_0, q5_0)                                                                                                 \

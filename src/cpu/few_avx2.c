@@ -46,7 +46,7 @@ INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_
 #pragma GCC unroll 4
         for (int g = 0; g < group; g++) {
             __m256 s[2], shift;
-            if (f == FIRN_F32)
+            if (is_plain(f))
                 continue;
             scales_of(f, w + g * row_bytes, first, units, s, &shift);
             _mm256_store_ps(scale[g], s[0]);
@@ -68,7 +68,7 @@ INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_
                 for (int i = 0; i < n; i++) {
                     const float *x0 = x[i] + FIRN_UNIT * first + u.column[0];
                     const float *x1 = x[i] + FIRN_UNIT * first + u.column[1];
-                    if (f == FIRN_F32) {
+                    if (is_plain(f)) {
                         total[g][i] = _mm256_fmadd_ps(v[0], _mm256_loadu_ps(x0), total[g][i]);
                         total[g][i] = _mm256_fmadd_ps(v[1], _mm256_loadu_ps(x0 + 8), total[g][i]);
                         total[g][i] = _mm256_fmadd_ps(v[2], _mm256_loadu_ps(x1), total[g][i]);
@@ -140,7 +140,7 @@ INLINE void back_rows(firn_type f, const int group, const int n, const uint8_t *
 #pragma GCC unroll 8
         for (int g = 0; g < group; g++) {
             __m256 s[2] = {_mm256_set1_ps(1), _mm256_set1_ps(1)}, shift = _mm256_setzero_ps();
-            if (f != FIRN_F32)
+            if (!is_plain(f))
                 scales_of(f, w + g * row_bytes, first, units, s, &shift);
 #pragma GCC unroll 4
             for (int i = 0; i < n; i++) {

@@ -130,8 +130,9 @@ static size_t lay_out(const firn_gemm *g, int n_threads, char *work, job *j)
     j->columns = g->kind == FIRN_GEMM_FORWARD ? g->m : g->k;
     j->grain = FIRN_UNIT;
     if (g->kind != FIRN_GEMM_OUTER) {
-        j->packed = j->set->packed[g->type];
-        j->few = j->set->few[g->type];
+        const bool units = g->k % FIRN_UNIT == 0; /* only scalar types can have a rest */
+        j->packed = units ? j->set->packed[g->type] : NULL;
+        j->few = units || g->type == FIRN_F32 ? j->set->few[g->type] : NULL;
         if (g->kind == FIRN_GEMM_BACK)
             j->grain = firn_max_i64(FIRN_UNIT, firn_type_block(g->type));
     }

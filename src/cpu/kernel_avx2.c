@@ -232,8 +232,7 @@ static void decode(firn_type type, const void *packed, int64_t n, float *out)
             _mm256_storeu_ps(out + i, _mm256_cvtph_ps(load128(h + i)));
     else if (type == FIRN_BF16)
         for (; i + 8 <= n; i += 8)
-            _mm256_storeu_ps(out + i,
-                             _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(h + i)), 16)));
+            _mm256_storeu_ps(out + i, bfloats_at(h + i));
     if (i < n)
         firn_decode_row(type, h + i, n - i, out + i); /* i is 0 except for the two */
 }

@@ -107,6 +107,7 @@ typedef struct firn_kernel_set {
     /* n elements, whole blocks. */
     void (*decode)(firn_type type, const void *packed, int64_t n, float *out);
 
+    /* For k a multiple of 32, as it is in blocks (few: any k for F32). */
     const firn_packed_kernels *packed[FIRN_TYPE_LIMIT]; /* NULL: through decode and F32 panels */
     const firn_few_kernels *few[FIRN_TYPE_LIMIT];       /* NULL: through panels */
 } firn_kernel_set;

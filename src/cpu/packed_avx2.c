@@ -6,7 +6,7 @@
 INLINE void fill_scales(firn_type f, const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first, int units,
                         firn_scale_table *table)
 {
-    for (int64_t r = 0; r < n_rows; r += 8) {
+    for (int64_t r = 0; !is_plain(f) && r < n_rows; r += 8) {
         __m256 low[8], high[8], shift[8];
         for (int64_t i = 0; i < 8; i++) {
             const int64_t row = r + i < n_rows ? r + i : n_rows - 1;
@@ -42,7 +42,8 @@ INLINE void pack_straight(firn_type f, const uint8_t *w, int64_t row_bytes, int6
     for (int64_t p = 0; p < n_rows; p++, w += row_bytes) {
         __m256 v[4];
         float_codes(f, w, &u, v);
-        const __m256 s0 = _mm256_broadcast_ss(scale0 + p), s1 = one_scale(f) ? s0 : _mm256_broadcast_ss(scale1 + p);
+        const __m256 s0 = is_plain(f) ? _mm256_setzero_ps() : _mm256_broadcast_ss(scale0 + p);
+        const __m256 s1 = one_scale(f) ? s0 : _mm256_broadcast_ss(scale1 + p);
         if (has_shift(f)) {
             const __m256 h0 = _mm256_broadcast_ss(shift0 + p);
             const __m256 h1 = one_scale(f) ? h0 : _mm256_broadcast_ss(shift1 + p);
@@ -50,7 +51,7 @@ INLINE void pack_straight(firn_type f, const uint8_t *w, int64_t row_bytes, int6
             v[1] = _mm256_fmadd_ps(v[1], s0, h0);
             v[2] = _mm256_fmadd_ps(v[2], s1, h1);
             v[3] = _mm256_fmadd_ps(v[3], s1, h1);
-        } else {
+        } else if (!is_plain(f)) {
             v[0] = _mm256_mul_ps(v[0], s0);
             v[1] = _mm256_mul_ps(v[1], s0);
             v[2] = _mm256_mul_ps(v[2], s1);
@@ -89,6 +90,27 @@ INLINE __m256i two_rows(const uint8_t *low, const uint8_t *high)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(low)), load128(high), 1);
 }
 
+/* Eight rows of one unit at a time: 32 columns are four 8x8 transpositions. */
+INLINE void transpose_plain(firn_type f, const uint8_t *const row[16], int64_t first_unit, int units, float *panel)
+{
+    for (int j = 0; j < units; j++, panel += FIRN_PANEL * FIRN_UNIT) {
+        const unit_place u = place_of(f, first_unit, j);
+        for (int h = 0; h < FIRN_PANEL; h += 8) {
+            __m256 v[8][4];
+            for (int i = 0; i < 8; i++)
+                float_codes(f, row[h + i], &u, v[i]);
+            for (int q = 0; q < 4; q++) {
+                __m256 r[8];
+                for (int i = 0; i < 8; i++)
+                    r[i] = v[i][q];
+                transpose8(r);
+                for (int i = 0; i < 8; i++)
+                    _mm256_store_ps(panel + FIRN_PANEL * (8 * q + i) + h, r[i]);
+            }
+        }
+    }
+}
+
 INLINE __m256 finish(firn_type f, __m256 code, __m256 scale, __m256 shift)
 {
     return has_shift(f) ? _mm256_fmadd_ps(code, scale, shift) : _mm256_mul_ps(code, scale);
@@ -101,6 +123,10 @@ INLINE void pack_transposed(firn_type f, const uint8_t *w, int64_t row_bytes, in
 
     for (int i = 0; i < 16; i++)
         row[i] = w + (i < n_rows ? i : n_rows - 1) * row_bytes;
+    if (is_plain(f)) {
+        transpose_plain(f, row, first_unit, units, panel);
+        return;
+    }
     fill_scales(f, w, row_bytes, n_rows, first_unit, units, table);
     for (int i = n_rows; i < 16; i++) /* rows that are not there: any finite value will do */
         for (int s = 0; s < 16; s++)

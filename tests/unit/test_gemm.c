@@ -543,6 +543,8 @@ static void dense_batches(void **state)
         const shape shapes[] = {
             {.k = k, .m = 21, .n = 3, .n2 = 4, .n3 = 3, .w_n2 = 2, .w_n3 = 1, .row_pad = 4},
             {.k = k, .m = 19, .n = 9, .n2 = 2, .n3 = 4, .w_n2 = 1, .w_n3 = 2, .transposed = true},
+            {.k = b == 1 ? 288 : k, .m = 21, .n = 3, .n2 = 2, .n3 = 1, .w_n2 = 1, .w_n3 = 1},
+            {.k = b == 1 ? 64 : k, .m = 40, .n = 30, .n2 = 1, .n3 = 1, .w_n2 = 1, .w_n3 = 1},
             {.k = k, .m = 40, .n = 4, .n2 = 1, .n3 = 1, .w_n2 = 1, .w_n3 = 1, .accumulate = true},
         };
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
