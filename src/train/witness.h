@@ -4,7 +4,7 @@
 
 #include "train/run.h"
 
-enum { FIRN_TALKS = 4, FIRN_TALK_TOKENS = 64 };
+enum { FIRN_TALKS = 3, FIRN_TALK_TOKENS = 40 };
 
 typedef struct {
     char *prompt, *expected, *answer; /* bytes that may not be UTF-8 */
