@@ -245,12 +245,13 @@ static void test_limit(void **state)
 /* What the library takes from its allocator, and the most it ever had. */
 typedef struct {
     size_t now, peak;
+    long calls, fail_at; /* the call that fails; 0: none */
 } counter;
 
 static void *count_alloc(void *user, size_t size)
 {
     counter *c = user;
-    size_t *p = malloc(size + 16);
+    size_t *p = ++c->calls == c->fail_at ? NULL : malloc(size + 16);
 
     if (!p)
         return NULL;
@@ -328,6 +329,66 @@ static void test_plan_is_kept(void **state)
     firn_model_close(model);
     firn_device_close(device);
     firn_context_destroy(ctx);
+}
+
+/* Opens, trains one pass, generates one token. */
+static firn_status everything(firn_context *ctx)
+{
+    firn_device *device = NULL;
+    firn_model *model = NULL;
+    firn_adapter *adapter = NULL;
+    firn_session *session = NULL;
+    firn_generator *generator = NULL;
+    const firn_session_params params = {.n_tokens = 4, .train = true};
+    const int32_t tokens[4] = {1, 2, 3, 4}, position[4] = {0, 1, 2, 3}, first[4] = {0};
+    const firn_batch batch = {.n_tokens = 4, .tokens = tokens, .targets = tokens, .position = position, .first = first};
+    const float *logits;
+    double loss;
+    int64_t n;
+
+    firn_status s = firn_device_open(ctx, "CPU", &device);
+    if (s == FIRN_OK)
+        s = firn_model_open(ctx, FIRN_SOURCE_DIR "/tests/fuzz/corpus/model/qwen3moe.gguf", &model);
+    if (s == FIRN_OK)
+        s = firn_adapter_create(ctx, model, "all", 2, 4, 1, &adapter);
+    if (s == FIRN_OK)
+        s = firn_session_create(ctx, device, model, adapter, &params, &session);
+    if (s == FIRN_OK)
+        s = firn_session_gradient(session, &batch, 1, &loss, &n);
+    if (s == FIRN_OK)
+        s = firn_generator_create(ctx, device, model, adapter, 8, &generator);
+    if (s == FIRN_OK)
+        s = firn_generator_feed(generator, tokens, 4, &logits);
+    firn_generator_destroy(generator);
+    firn_session_destroy(session);
+    firn_adapter_destroy(adapter);
+    firn_model_close(model);
+    if (device)
+        firn_device_close(device);
+    return s;
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    firn_status s = FIRN_ERR_MEMORY;
+    long at;
+
+    for (at = 2; s != FIRN_OK && at < 100000; at++) {
+        counter c = {.fail_at = at};
+        firn_context *ctx = firn_context_create(
+            &(firn_context_params){.n_threads = 1, .allocator = {count_alloc, count_realloc, count_free, &c}});
+        assert_non_null(ctx);
+        s = everything(ctx);
+        if (s != FIRN_OK && s != FIRN_ERR_MEMORY)
+            fail_msg("allocation %ld: status %s: %s", at, firn_status_name(s), firn_error(ctx));
+        if (s != FIRN_OK && !firn_error(ctx)[0])
+            fail_msg("allocation %ld: no sentence", at);
+        firn_context_destroy(ctx);
+        assert_int_equal(c.now, 0);
+    }
+    assert_int_equal(s, FIRN_OK);
+    assert_true(at > 100);
 }
 
 /* A pass adds to the gradients; two documents in one pass are as two passes; a shorter pass uses the same session. */
@@ -801,21 +862,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_shared_cases),
-        cmocka_unit_test(test_verify_can_fail),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_plan_is_kept),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_slope),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_refused_models),
-        cmocka_unit_test(test_fused_and_tied),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_refused_adapters),
-        cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_cases),           cmocka_unit_test(test_shared_cases),
+        cmocka_unit_test(test_verify_can_fail), cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_limit),           cmocka_unit_test(test_plan_is_kept),
+        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_slope),           cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_refused_models),  cmocka_unit_test(test_fused_and_tied),
+        cmocka_unit_test(test_targets),         cmocka_unit_test(test_refused_adapters),
+        cmocka_unit_test(test_bad_batches),     cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
