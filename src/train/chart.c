@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WIDTH = 760, HEIGHT = 260, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 38 };
+enum { WIDTH = 760, HEIGHT = 260, LEFT = 74, RIGHT = 14, TOP = 12, BOTTOM = 38 };
 
 /* ---- text ---- */
 

@@ -24,7 +24,7 @@ static const char style[] =
     "2px;letter-spacing:-.01em}\n"
     "h2{font-size:17px;margin:36px 0 10px}p{margin:6px 0 12px;color:var(--soft)}code{font:13px/1.5 "
     "ui-monospace,monospace}\n"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:22px 0}\n"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(200px,1fr));gap:12px;margin:22px 0}\n"
     ".tile,.card{background:var(--card);border:1px solid var(--edge);border-radius:10px;padding:14px 16px}\n"
     ".tile b{display:block;font-size:20px;white-space:nowrap;font-variant-numeric:tabular-nums}.tile "
     "span{color:var(--soft);font-size:13px}\n"
