@@ -51,6 +51,8 @@ static void dense_cases(case_list *l, const family *f, const char *names, const 
         add_case(l, f, type, broadcast, row_length(type, 32), 3, 4, 2, 3, 1, 2, 0);
         add_case(l, f, type, broadcast, row_length(type, 32), 5, 2, 1, 2, 2, 1, 1);
     }
+    for (int t = 0; t < n_decoded_types; t++)
+        add_case(l, f, decoded_types[t], names, row_length(decoded_types[t], 256), 7, 19, t % 2);
     for (int i = 0; i < N_BITES; i++) {
         add_case(l, f, FIRN_F32, names, bites[i], 17, 15, 0);
         add_case(l, f, FIRN_F32, names, bites[i], bites[N_BITES - 1 - i], 33, 1);
@@ -170,6 +172,8 @@ static void routed_cases(case_list *l, const family *f, bool every_format)
         add_case(l, f, type, ROUTED, row_length(type, 512), 19, 4, 2, 1, 65, SPREAD, 1);
         add_case(l, f, type, ROUTED " x_layout", k, 9, 4, 2, 2, 5, SPREAD, 1, 1);
     }
+    for (int t = 0; t < (every_format ? n_decoded_types : 0); t++)
+        add_case(l, f, decoded_types[t], ROUTED, row_length(decoded_types[t], 256), 6, 3, 2, 1, 11, SPREAD, t % 2);
     for (int i = 0; i < N_BITES; i++) {
         add_case(l, f, FIRN_F32, ROUTED, bites[i], 17, 4, 2, 1, 9, SPREAD, 0);
         add_case(l, f, FIRN_F32, ROUTED, 33, bites[i], 4, 2, 2, 9, SPREAD, 1);
@@ -283,6 +287,8 @@ static void gather_cases(case_list *l, const family *f, bool every_format)
         add_case(l, f, promised_types[t], "n rows r b c", n, 1, 1, 1, 1);
         add_case(l, f, promised_types[t], "n rows r b c", n, 7, 0, 1, 1);
     }
+    for (int t = 0; t < (every_format ? n_decoded_types : 0); t++)
+        add_case(l, f, decoded_types[t], "n rows r", row_length(decoded_types[t], 512), 4, 6);
     for (int layout = 0; layout < 3; layout++) { /* the router's weights: rows of one value */
         add_case(l, f, FIRN_F32, "n rows r b layout", 1, 8, 2, 5, layout);
         add_case(l, f, FIRN_F32, "n rows r b layout", 1, 128, 8, 33, layout);

@@ -125,6 +125,8 @@ static void cast_cases(case_list *l, const family *f)
             }
     for (int t = 3; t < n_promised_types; t++)
         add_case(l, f, promised_types[t], "n n1 to layout", 512, 3, FIRN_F32, t % 2);
+    for (int t = 0; t < n_decoded_types; t++)
+        add_case(l, f, decoded_types[t], "n n1 to layout", 512, 3, FIRN_F32, t % 2);
 }
 
 /* CPY: dst [n, n1, n2] from a of the same elements in another shape when `flat` is set. */

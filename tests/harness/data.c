@@ -11,6 +11,11 @@ const firn_type promised_types[] = {
     FIRN_F32,  FIRN_F16,  FIRN_BF16, FIRN_Q4_0, FIRN_Q4_1,   FIRN_Q5_0,   FIRN_Q5_1,  FIRN_Q8_0,  FIRN_Q2_K,
     FIRN_Q3_K, FIRN_Q4_K, FIRN_Q5_K, FIRN_Q6_K, FIRN_IQ4_NL, FIRN_IQ4_XS, FIRN_MXFP4, FIRN_NVFP4,
 };
+const firn_type decoded_types[] = {
+    FIRN_IQ2_XXS, FIRN_IQ2_XS, FIRN_IQ2_S, FIRN_IQ3_XXS, FIRN_IQ3_S, FIRN_IQ1_S,
+    FIRN_IQ1_M,   FIRN_TQ1_0,  FIRN_TQ2_0, FIRN_Q1_0,    FIRN_Q2_0,
+};
+const int n_decoded_types = sizeof decoded_types / sizeof *decoded_types;
 const int n_promised_types = sizeof promised_types / sizeof *promised_types;
 
 /* ---- cases ---- */
@@ -80,13 +85,19 @@ typedef struct {
 } scales;
 
 static const scales scale_fields[] = {
-    {FIRN_Q4_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q4_1, {0, 2}, 0, 0, 0, 0},
-    {FIRN_Q5_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q5_1, {0, 2}, 0, 0, 0, 0},
-    {FIRN_Q8_0, {0, -1}, 0, 0, 0, 0},       {FIRN_Q2_K, {80, 82}, 0, 0, 0, 0},
-    {FIRN_Q3_K, {108, -1}, 0, 0, 0, 0},     {FIRN_Q4_K, {0, 2}, 0, 0, 0, 0},
-    {FIRN_Q5_K, {0, 2}, 0, 0, 0, 0},        {FIRN_Q6_K, {208, -1}, 0, 0, 0, 0},
-    {FIRN_IQ4_NL, {0, -1}, 0, 0, 0, 0},     {FIRN_IQ4_XS, {0, -1}, 0, 0, 0, 0},
-    {FIRN_MXFP4, {-1, -1}, 0, 1, 122, 128}, {FIRN_NVFP4, {-1, -1}, 0, 4, 0x28, 0x40},
+    {FIRN_Q4_0, {0, -1}, 0, 0, 0, 0},          {FIRN_Q4_1, {0, 2}, 0, 0, 0, 0},
+    {FIRN_Q5_0, {0, -1}, 0, 0, 0, 0},          {FIRN_Q5_1, {0, 2}, 0, 0, 0, 0},
+    {FIRN_Q8_0, {0, -1}, 0, 0, 0, 0},          {FIRN_Q2_K, {80, 82}, 0, 0, 0, 0},
+    {FIRN_Q3_K, {108, -1}, 0, 0, 0, 0},        {FIRN_Q4_K, {0, 2}, 0, 0, 0, 0},
+    {FIRN_Q5_K, {0, 2}, 0, 0, 0, 0},           {FIRN_Q6_K, {208, -1}, 0, 0, 0, 0},
+    {FIRN_IQ4_NL, {0, -1}, 0, 0, 0, 0},        {FIRN_IQ4_XS, {0, -1}, 0, 0, 0, 0},
+    {FIRN_MXFP4, {-1, -1}, 0, 1, 122, 128},    {FIRN_NVFP4, {-1, -1}, 0, 4, 0x28, 0x40},
+    {FIRN_IQ2_XXS, {0, -1}, 0, 0, 0, 0},       {FIRN_IQ2_XS, {0, -1}, 0, 0, 0, 0},
+    {FIRN_IQ2_S, {0, -1}, 0, 0, 0, 0},         {FIRN_IQ3_XXS, {0, -1}, 0, 0, 0, 0},
+    {FIRN_IQ3_S, {0, -1}, 0, 0, 0, 0},         {FIRN_IQ1_S, {0, -1}, 0, 0, 0, 0},
+    {FIRN_TQ1_0, {52, -1}, 0, 0, 0, 0},        {FIRN_TQ2_0, {64, -1}, 0, 0, 0, 0},
+    {FIRN_Q1_0, {0, -1}, 0, 0, 0, 0},          {FIRN_Q2_0, {0, -1}, 0, 0, 0, 0},
+    {FIRN_IQ1_M, {-1, -1}, 55, 1, 0x20, 0x2f}, /* the scale's upper bits; the rest of it lies in three other words */
 };
 
 static uint64_t bits(world *w)

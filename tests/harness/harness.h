@@ -188,5 +188,8 @@ double limit_bandwidth(firn_context *ctx);
 /* The types that products and GET_ROWS are promised for. */
 extern const firn_type promised_types[];
 extern const int n_promised_types;
+/* The types of hub files beyond those: decoding is enough, so products take them too, without a promise of speed. */
+extern const firn_type decoded_types[];
+extern const int n_decoded_types;
 
 #endif

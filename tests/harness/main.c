@@ -499,7 +499,7 @@ int main(int argc, char **argv)
     if (strcmp(o.mode, "test") != 0 && strcmp(o.mode, "grad") != 0 && strcmp(o.mode, "perf") != 0 &&
         strcmp(o.mode, "support") != 0 && strcmp(o.mode, "bugs") != 0)
         return usage();
-    for (int i = 2; i < argc; i++) {
+    for (int i = 2; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!value)
             return usage();
@@ -519,7 +519,6 @@ int main(int argc, char **argv)
             o.style = JSON;
         else
             return usage();
-        i++;
     }
     return run_all(&o);
 }
