@@ -1,8 +1,10 @@
 /* The table of team kernels: which operations have a fast sibling on the CPU.
  *
  * The five matrix products are one: this file says how each node's tensors are the operands of gemm.h. */
+#include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "cpu/kernel_set.h"
 
 #include <string.h>
 
@@ -87,7 +89,46 @@ static void run_product(const firn_call *call, firn_team team)
         firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.slot, fault.id, g.n_expert);
 }
 
+/* ---- attention: items of the reference, dealt out in turn, since a causal mask makes the later ones longer ---- */
+
+#if defined(__x86_64__)
+static bool takes_attention(const firn_tensor *y)
+{
+    (void)y;
+    return firn_kernel_set_default() == &firn_kernel_set_avx2;
+}
+
+static size_t attention_share(const firn_tensor *y)
+{
+    return (y->op->work(y) + 63) & ~(size_t)63;
+}
+
+static size_t attention_work(const firn_tensor *y, int n_threads)
+{
+    return attention_share(y) * (size_t)n_threads;
+}
+
+static void run_attention(const firn_call *call, firn_team team)
+{
+    const firn_tensor *y = call->node;
+    const int64_t n = firn_op_items(y);
+    firn_call mine = *call;
+
+    mine.work = (char *)call->work + attention_share(y) * (size_t)team.ith;
+    for (int64_t i = team.ith; i < n; i += team.nth) {
+        if (y->op == &firn_op_attention)
+            firn_attention_avx2(&mine, i, i + 1);
+        else
+            firn_attention_back_avx2(&mine, i, i + 1);
+    }
+}
+#endif
+
 const firn_cpu_kernel firn_cpu_kernels[] = {
+#if defined(__x86_64__)
+    {&firn_op_attention, takes_attention, attention_work, run_attention},
+    {&firn_op_attention_back, takes_attention, attention_work, run_attention},
+#endif
     {&firn_op_mul_mat, takes_product, product_work, run_product},
     {&firn_op_out_prod, takes_product, product_work, run_product},
     {&firn_op_mul_mat_id, takes_product, product_work, run_product},
