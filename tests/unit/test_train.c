@@ -256,6 +256,28 @@ static void a_run_learns_and_leaves_its_files(void **state)
     sh("! grep -E 'https?://|<script|<img|<link' whole/report.html");
 }
 
+static void conversations_go_through_the_template(void **state)
+{
+    firn_train_options o = options_for("chat");
+
+    (void)state;
+    write_text("chat.jsonl",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"north?\"}, {\"role\": \"assistant\", \"content\": "
+               "\"red\"}, {\"role\": \"user\", \"content\": \"south?\"}, {\"role\": \"assistant\", \"content\": "
+               "\"blue\"}]}\n");
+    sh(FIRN " data show m.gguf chat.jsonl --plain > shown");
+    sh("grep -q '{+red<|im_end|>+}' shown && grep -q '{+blue<|im_end|>+}' shown && grep -q '^north?<|im_end|>' shown");
+    o.data = "chat.jsonl";
+    o.steps = 2;
+    go_well(&o, NULL, 1, 0);
+    json_t *m = metrics_of("chat");
+    assert_null(json_object_get(json_array_get(m, 0), "eval_loss")); /* a single sample: nothing is held back */
+    assert_int_equal(json_array_size(m), 3);
+    json_decref(m);
+    sh(FIRN " eval m.gguf --data chat.jsonl --json > a && " FIRN
+            " eval m.gguf --data chat.jsonl --adapter chat/adapter.gguf --json > b && ! cmp -s a b");
+}
+
 static void the_loss_of_a_step_counts_tokens(void **state)
 {
     firn_train_options a = options_for("two-passes"), b = options_for("one-pass");
@@ -633,6 +655,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_learns_and_leaves_its_files),
+        cmocka_unit_test(conversations_go_through_the_template),
         cmocka_unit_test(the_loss_of_a_step_counts_tokens),
         cmocka_unit_test(gradients_that_are_missing_are_named),
         cmocka_unit_test(stopped_and_resumed_is_the_same),
