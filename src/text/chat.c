@@ -77,9 +77,11 @@ static firn_status render(finder *f, size_t n, bool prompt, size_t replaced, jso
         ok ? firn_jinja_render(f->ctx, f->jinja, v, &options, out, generation) : out_of_memory(f->ctx);
     json_decref(v);
     json_decref(list);
-    if (status != FIRN_OK)
-        firn_text_free(out);
-    return status;
+    firn_text_puts(out, ""); /* so that an empty text has an address too */
+    if (status == FIRN_OK && out->status == FIRN_OK)
+        return FIRN_OK;
+    firn_text_free(out);
+    return status != FIRN_OK ? status : FIRN_ERR_MEMORY;
 }
 
 static size_t common_prefix(const char *a, size_t n, const char *b, size_t m)
