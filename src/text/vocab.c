@@ -242,8 +242,8 @@ static const char *const end_texts[] = {
     "<eos>",
     "<turn|>",
     "<|tool_response>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    ("<\xEF\xBD\x9C"
+     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
 };
 #define DEEPSEEK_FIM(x)                                                                                                \
     "<\xEF\xBD\x9C"                                                                                                    \

@@ -55,6 +55,7 @@ static void spm_merges_spaces_and_bytes(void **state)
     gives(ctx, tok, "abc", 0, "259 266"); /* bc, then abc; U+2581 a would have come after */
     gives(ctx, tok, "ab", 0, "259 263");
     gives(ctx, tok, " a", 0, "259 265");
+    gives(ctx, tok, "b  b", 0, "259 261 267 261"); /* spaces join where a token joins them */
     gives(ctx, tok, "x", 0, "259 123");
     gives(ctx, tok, "\xC3\xA9", 0, "259 198 172");
     gives(ctx, tok, "<s>a", 0, "259 63 118 65 260");

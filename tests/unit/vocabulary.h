@@ -250,16 +250,9 @@ static inline vocabulary *small_bpe(const char *pre)
 /* SPM: bytes from 3, then letters and what they merge to. */
 static inline vocabulary *small_spm(void)
 {
-    static const char *const pieces[] = {"\xE2\x96\x81",
-                                         "a",
-                                         "b",
-                                         "c",
-                                         "ab",
-                                         "bc",
-                                         "\xE2\x96\x81"
-                                         "a",
-                                         "abc",
-                                         "\xE2\x96\x81\xE2\x96\x81"};
+#define MARK "\xE2\x96\x81"
+    static const char *const pieces[] = {MARK, "a", "b", "c", "ab", "bc", (MARK "a"), "abc", (MARK MARK)};
+#undef MARK
     static const float scores[] = {-9, -10, -11, -12, -3, -2, -4, -1, -5};
     vocabulary *v = vocabulary_new("llama", NULL);
 
