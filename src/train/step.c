@@ -188,7 +188,10 @@ firn_status firn_run_evaluate(firn_run *run, double *loss)
     *loss = NAN;
     if (run->held_packing.n_windows == 0)
         return FIRN_OK;
-    FIRN_TRY(firn_packing_loss(run->session, data, &run->held_packing, run->record.options.batch, &run->pass, &sum));
+    const firn_status s =
+        firn_packing_loss(run->session, data, &run->held_packing, run->record.options.batch, &run->pass, &sum);
+    if (s != FIRN_OK)
+        return firn_fail_in(run->ctx, s, "evaluation after step %lld", (long long)run->at.step);
     *loss = sum.loss / (double)sum.target_tokens;
     if (!isfinite(*loss))
         return firn_fail(run->ctx, FIRN_ERR_DEVICE, "after step %lld the evaluation loss is %g",

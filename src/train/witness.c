@@ -105,6 +105,12 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w)
             s = answer(run, generator, tokens, begin, &talk->answer);
     }
     firn_generator_destroy(generator);
+    if (s == FIRN_ERR_DEVICE) { /* not finite: training will stop with step and sample, which says more */
+        firn_talk *talk = &w->talks[--w->n_talks];
+        firn_free(run->ctx, talk->prompt);
+        firn_free(run->ctx, talk->expected);
+        s = FIRN_OK;
+    }
     return s;
 }
 
@@ -118,7 +124,9 @@ static firn_status pass_over_training(firn_run *run)
     FIRN_TRY(firn_run_pack(run, 0));
     firn_packing some = run->packing;
     some.n_windows = firn_min_i64(some.n_windows, LOAD_WINDOWS);
-    return firn_packing_loss(run->session, run->data, &some, run->record.options.batch, &run->pass, &sum);
+    const firn_status s =
+        firn_packing_loss(run->session, run->data, &some, run->record.options.batch, &run->pass, &sum);
+    return s == FIRN_ERR_DEVICE ? FIRN_OK : s; /* as above */
 }
 
 firn_status firn_witness_evaluate(firn_run *run, firn_witness *w, double *loss)

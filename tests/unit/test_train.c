@@ -648,7 +648,14 @@ static void what_is_not_finite_is_named(void **state)
     o.eval_split = 0;
     outcome out = go(&o, NULL, 1, 0);
     assert_int_not_equal(out.status, FIRN_OK);
+    assert_memory_equal(out.error, "step 1, sample at /", 19);
+    assert_non_null(strstr(out.error, "/d.jsonl:"));
+    assert_non_null(strstr(out.error, "block 0, forward: MUL_MAT"));
     assert_non_null(strstr(out.error, "is not finite"));
+    o.output = "nan2";
+    o.eval_split = 0.2;
+    out = go(&o, NULL, 1, 0);
+    assert_memory_equal(out.error, "evaluation after step 0: block 0", 32);
 }
 
 int main(void)
