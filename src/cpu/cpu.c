@@ -252,6 +252,22 @@ static void processor_name(char *name, size_t size)
         fclose(f);
 }
 
+/* That a kernel set asked for by name is one that runs here: falling back in silence would measure something else. */
+static firn_status check_wish(firn_context *ctx)
+{
+    const char *wish = getenv("FIRN_CPU");
+    char names[128] = "";
+
+    if (!wish || firn_kernel_set_named(wish))
+        return FIRN_OK;
+    for (int i = 0; firn_kernel_sets[i]; i++)
+        if (firn_kernel_sets[i]->usable())
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "",
+                     firn_kernel_sets[i]->name);
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "FIRN_CPU names the kernel set '%s'; this machine runs: %s", wish,
+                     names);
+}
+
 firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
 {
     cpu_device *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
@@ -259,6 +275,11 @@ firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
 
     if (!d)
         return FIRN_ERR_MEMORY;
+    const firn_status s = check_wish(ctx);
+    if (s != FIRN_OK) {
+        firn_free(ctx, d);
+        return s;
+    }
     d->base.ctx = ctx;
     d->base.backend = &cpu_backend;
     processor_name(processor, sizeof processor);

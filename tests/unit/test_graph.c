@@ -260,6 +260,13 @@ static void unknown_devices_are_refused_with_the_list(void **state)
     (void)state;
     firn_context *ctx = firn_context_create(NULL);
     firn_device *device;
+    char *before = getenv("FIRN_CPU") ? strdup(getenv("FIRN_CPU")) : NULL;
+    setenv("FIRN_CPU", "mmx", 1);
+    assert_int_equal(firn_device_open(ctx, "CPU", &device), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(ctx), "'mmx'"));
+    assert_non_null(strstr(firn_error(ctx), "vector, scalar"));
+    before ? setenv("FIRN_CPU", before, 1) : unsetenv("FIRN_CPU");
+    free(before);
     assert_int_equal(firn_device_open(ctx, "TPU0", &device), FIRN_ERR_UNSUPPORTED);
     assert_string_equal(firn_error(ctx), "there is no device 'TPU0' here; there is: CPU");
     firn_context_destroy(ctx);
