@@ -87,6 +87,8 @@ static int check_all(const char *file, const char *template_file)
         const json_t *variables = json_object_get(json_is_object(all) ? all : c, "variables");
         n_bad += check(file, c, own ? json_string_value(own) : source, own ? json_string_length(own) : size, variables);
     }
+    const size_t n = json_array_size(cases);
+    unit_record("template %s %zu %zu\n", strrchr(file, '/') + 1, n, n - (size_t)n_bad);
     firn_free(ctx, source);
     json_decref(all);
     return n_bad;

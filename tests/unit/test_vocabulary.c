@@ -322,7 +322,7 @@ static void reference(const char *name)
     firn_tokens tokens = {0};
     char path[2048];
     json_t *entry;
-    size_t i;
+    size_t i, came_back = 0;
 
     assert_true(unpack(name, path, sizeof path));
     if (firn_gguf_open(ctx, path, &gguf) != FIRN_OK || firn_tokenizer_create(ctx, gguf, &tok) != FIRN_OK)
@@ -345,11 +345,15 @@ static void reference(const char *name)
         if (!has_bytes(tok, s, n))
             continue;
         round_trip(ctx, tok, s, n, 0, &tokens);
+        came_back++;
         if (strcmp(name, "phi-3") != 0) /* its special tokens swallow the whitespace behind them */
             round_trip(ctx, tok, s, n, FIRN_PARSE_SPECIAL, &tokens);
     }
     if (wrong)
         fail_msg("%s: %d of %zu texts gave other ids", name, wrong, json_array_size(list));
+    unit_record("vocabulary %s %s %s %d %zu %zu\n", name, firn_tokenizer_model(tok),
+                firn_tokenizer_pre(tok) && firn_tokenizer_pre(tok)[0] ? firn_tokenizer_pre(tok) : "-",
+                (int)firn_tokenizer_size(tok), json_array_size(list), came_back);
     json_decref(list);
     firn_tokens_free(ctx, &tokens);
     firn_tokenizer_destroy(tok);
