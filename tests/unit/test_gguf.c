@@ -1,4 +1,5 @@
 /* GGUF: what is written is read back; every malformation has its sentence; allocations and disks that fail. */
+#include "unit/countdown.h"
 #include "unit/unit.h"
 
 #include "core/context.h"
@@ -700,32 +701,6 @@ static void the_writer_keeps_its_contract(void **state)
     assert_non_null(strstr(firn_error(ctx), "huge.gguf: it takes 1152921504606847072 bytes, and "));
     firn_gguf_writer_destroy(w);
     firn_context_destroy(ctx);
-}
-
-/* Allocations that fail from the n-th on. */
-typedef struct {
-    long left, live;
-} countdown;
-
-static void *count_alloc(void *user, size_t size)
-{
-    countdown *c = user;
-    if (c->left-- <= 0)
-        return NULL;
-    c->live++;
-    return malloc(size);
-}
-
-static void *count_realloc(void *user, void *old, size_t size)
-{
-    countdown *c = user;
-    return c->left-- <= 0 ? NULL : realloc(old, size);
-}
-
-static void count_free(void *user, void *memory)
-{
-    ((countdown *)user)->live--;
-    free(memory);
 }
 
 static void every_allocation_may_fail(void **state)

@@ -1,4 +1,5 @@
 /* firn info, init, upcycle: run as a user runs them. */
+#include "unit/countdown.h"
 #include "unit/unit.h"
 
 #include "core/context.h"
@@ -260,32 +261,6 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
                              "mixtures here\n");
     assert_false(is_there("x.gguf.tmp"));
     firn_context_destroy(ctx);
-}
-
-/* Allocations that fail from the n-th on. */
-typedef struct {
-    long left, live;
-} countdown;
-
-static void *count_alloc(void *user, size_t size)
-{
-    countdown *c = user;
-    if (c->left-- <= 0)
-        return NULL;
-    c->live++;
-    return malloc(size);
-}
-
-static void *count_realloc(void *user, void *old, size_t size)
-{
-    countdown *c = user;
-    return c->left-- <= 0 ? NULL : realloc(old, size);
-}
-
-static void count_free(void *user, void *memory)
-{
-    ((countdown *)user)->live--;
-    free(memory);
 }
 
 /* Whatever allocation fails: an error in words, the old files as they were, nothing held. */
