@@ -1,10 +1,8 @@
 /* firn detokenize: a JSON array of ids to the text they stand for. */
 #include "cmd.h"
-#include "core/file.h"
-#include "text/tokenizer.h"
+#include "spoken.h"
 
 #include <jansson.h>
-#include <string.h>
 
 /* The ids of a JSON array of whole numbers, to be freed with firn_free. */
 static firn_status read_ids(firn_context *ctx, const char *text, size_t size, int32_t **ids, size_t *n)
@@ -63,30 +61,22 @@ int cmd_detokenize(int argc, char **argv)
     firn_context *ctx = cmd_context(1);
     if (!ctx)
         return 1;
-    firn_gguf *gguf = NULL;
-    firn_tokenizer *tok = NULL;
-    char *content = NULL;
+    cmd_spoken in;
     int32_t *ids = NULL;
-    size_t size = 0, n_ids = 0;
+    size_t n_ids = 0;
     firn_text text;
     firn_text_init(&text, ctx, 0);
-    firn_status done = firn_gguf_open(ctx, argv[1], &gguf);
-    if (done == FIRN_OK && (done = firn_tokenizer_create(ctx, gguf, &tok)) != FIRN_OK)
-        firn_fail_in(ctx, done, "%s", argv[1]);
-    if (done == FIRN_OK && file)
-        done = firn_file_read(ctx, file, 0, &content, &size);
+    firn_status done = cmd_spoken_open(ctx, argv[1], argv[2], file, &in);
     if (done == FIRN_OK)
-        done = read_ids(ctx, file ? content : argv[2], file ? size : strlen(argv[2]), &ids, &n_ids);
+        done = read_ids(ctx, in.text, in.size, &ids, &n_ids);
     if (done == FIRN_OK)
-        done = firn_detokenize(ctx, tok, ids, n_ids, &text);
+        done = firn_detokenize(ctx, in.tok, ids, n_ids, &text);
     if (done == FIRN_OK && text.size)
         fwrite(text.data, 1, text.size, stdout);
     status = done == FIRN_OK ? 0 : cmd_fail_ctx(ctx);
     firn_text_free(&text);
     firn_free(ctx, ids);
-    firn_free(ctx, content);
-    firn_tokenizer_destroy(tok);
-    firn_gguf_close(gguf);
+    cmd_spoken_close(ctx, &in);
     firn_context_destroy(ctx);
     return status;
 }

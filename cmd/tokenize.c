@@ -1,9 +1,6 @@
 /* firn tokenize: text to a JSON array of ids. */
 #include "cmd.h"
-#include "core/file.h"
-#include "text/tokenizer.h"
-
-#include <string.h>
+#include "spoken.h"
 
 int cmd_tokenize(int argc, char **argv)
 {
@@ -33,18 +30,11 @@ int cmd_tokenize(int argc, char **argv)
     firn_context *ctx = cmd_context(1);
     if (!ctx)
         return 1;
-    firn_gguf *gguf = NULL;
-    firn_tokenizer *tok = NULL;
+    cmd_spoken in;
     firn_tokens tokens = {0};
-    char *content = NULL;
-    size_t size = 0;
-    firn_status done = firn_gguf_open(ctx, argv[1], &gguf);
-    if (done == FIRN_OK && (done = firn_tokenizer_create(ctx, gguf, &tok)) != FIRN_OK)
-        firn_fail_in(ctx, done, "%s", argv[1]);
-    if (done == FIRN_OK && file)
-        done = firn_file_read(ctx, file, 0, &content, &size);
+    firn_status done = cmd_spoken_open(ctx, argv[1], argv[2], file, &in);
     if (done == FIRN_OK)
-        done = firn_tokenize(ctx, tok, file ? content : argv[2], file ? size : strlen(argv[2]),
+        done = firn_tokenize(ctx, in.tok, in.text, in.size,
                              (no_bos ? 0 : FIRN_ADD_SPECIAL) | (parse_special ? FIRN_PARSE_SPECIAL : 0), &tokens);
     if (done == FIRN_OK) {
         putchar('[');
@@ -54,9 +44,7 @@ int cmd_tokenize(int argc, char **argv)
     }
     status = done == FIRN_OK ? 0 : cmd_fail_ctx(ctx);
     firn_tokens_free(ctx, &tokens);
-    firn_free(ctx, content);
-    firn_tokenizer_destroy(tok);
-    firn_gguf_close(gguf);
+    cmd_spoken_close(ctx, &in);
     firn_context_destroy(ctx);
     return status;
 }
