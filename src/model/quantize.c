@@ -1,5 +1,6 @@
 /* Weights are decoded and encoded in pieces of 4096, which every block size divides, so that memory does not depend on
- * the model: a few pieces per thread and one buffer of encoded ones, written in order. */
+ * the model nor on its largest tensor: a round of pieces is read, encoded into one buffer and written, and its pages of
+ * the input are given back. */
 #include "model/quantize.h"
 
 #include "core/pool.h"
@@ -144,6 +145,18 @@ static firn_status convert(job *j, const firn_gguf_tensor *t, firn_type type)
                              "tensor '%s' has weights that are not finite, which %s cannot hold", t->name,
                              firn_type_name(type));
         FIRN_TRY(firn_gguf_writer_data(j->out, j->packed, firn_row_bytes(type, r.n)));
+        firn_gguf_release(j->in, t);
+    }
+    return FIRN_OK;
+}
+
+static firn_status copy(job *j, const firn_gguf_tensor *t)
+{
+    for (size_t at = 0; at < t->size;) {
+        const size_t n = (size_t)firn_min_i64(PIECES * PIECE, (int64_t)(t->size - at));
+        FIRN_TRY(firn_gguf_writer_data(j->out, t->data + at, n));
+        firn_gguf_release(j->in, t);
+        at += n;
     }
     return FIRN_OK;
 }
@@ -184,10 +197,9 @@ static firn_status write_all(job *j)
         if (j->options->begin)
             j->options->begin(j->options->user, &step);
         if (t->type == step.type)
-            FIRN_TRY(firn_gguf_writer_data(j->out, t->data, t->size));
+            FIRN_TRY(copy(j, t));
         else
             FIRN_TRY(convert(j, t, step.type));
-        firn_gguf_release(j->in, t);
         step.done += t->size;
         j->report->n_tensors++;
         j->report->n_changed += t->type != step.type;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -239,6 +240,51 @@ static void the_command_says_what_it_does(void **state)
     assert_memory_equal(output, "firn: ", 6);
 }
 
+/* The peak of resident memory, mapped pages included, of a child that converts and copies tensors larger than that. */
+static void memory_does_not_grow_with_the_file(void **state)
+{
+    enum { ROWS = 16384, MIB = 1 << 20, LIMIT = 48 };
+    static const int64_t ne[2] = {2048, ROWS};
+    static const struct {
+        const char *name;
+        firn_type type;
+    } big[] = {{"blk.0.ffn_up.weight", FIRN_F16}, {"blk.0.ffn_down.weight", FIRN_Q4_0}, {"output.weight", FIRN_F16}};
+    static char zeros[MIB];
+    firn_gguf_writer *w;
+    struct rusage used;
+    int status;
+
+    (void)state;
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    assert_int_equal(firn_gguf_put_string(w, "general.architecture", "llama", 5), FIRN_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(firn_gguf_add_tensor(w, big[i].name, big[i].type, 2, ne), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_begin(w, in_path), FIRN_OK);
+    for (int i = 0; i < 3; i++)
+        for (size_t left = firn_row_bytes(big[i].type, ne[0] * ne[1]), n; left; left -= n) {
+            n = left < MIB ? left : MIB;
+            assert_int_equal(firn_gguf_writer_data(w, zeros, n), FIRN_OK);
+        }
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+
+    const pid_t child = fork();
+    if (child == 0) {
+        execl(FIRN_BIN_DIR "/firn", "firn", "quantize", in_path, out_path, "q4_0", "--output-type", "f16", "--threads",
+              "2", (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(wait4(child, &status, 0, &used), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose shadows are larger than the program */
+#ifdef __APPLE__
+    used.ru_maxrss >>= 10; /* bytes there, KiB elsewhere */
+#endif
+    if (used.ru_maxrss > LIMIT * 1024)
+        fail_msg("quantizing 146 MiB took %ld KiB", used.ru_maxrss);
+#endif
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -263,10 +309,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_tensor_gets_its_type),
-        cmocka_unit_test(without_an_output_the_embedding_is_it),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(the_command_says_what_it_does),
+        cmocka_unit_test(each_tensor_gets_its_type),          cmocka_unit_test(without_an_output_the_embedding_is_it),
+        cmocka_unit_test(what_cannot_be_is_refused),          cmocka_unit_test(the_command_says_what_it_does),
+        cmocka_unit_test(memory_does_not_grow_with_the_file),
     };
     return cmocka_run_group_tests_name("quantize", tests, setup, teardown);
 }
