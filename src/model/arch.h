@@ -7,10 +7,15 @@
 #include <stdbool.h>
 
 typedef enum {
-    FIRN_ABSENT, /* a file that has it is refused */
+    FIRN_ABSENT, /* a file that has it is refused; of a key: it is not read */
     FIRN_OPTIONAL,
     FIRN_REQUIRED,
 } firn_presence;
+
+typedef enum {
+    FIRN_ATTENTION_HEADS, /* q, k, v heads, grouped */
+    FIRN_ATTENTION_MLA,   /* keys and values through a latent vector */
+} firn_attention_kind;
 
 typedef enum {
     FIRN_ROPE_NORM, /* neighbouring values of a head rotate */
@@ -23,28 +28,80 @@ typedef enum {
     FIRN_QK_NORM_WHOLE_ROW, /* weight [heads * head], on all heads together */
 } firn_qk_norm;
 
+/* How router logits become what experts are chosen by and weighted with; the numbers of expert_gating_func. */
 typedef enum {
-    FIRN_GATE_SOFTMAX = 1, /* over all experts, before the choice */
+    FIRN_GATE_SOFTMAX = 1,
+    FIRN_GATE_SIGMOID = 2,
+    FIRN_GATE_SOFTMAX_CHOSEN = 3, /* chosen by the logits, weighted with the softmax over the chosen */
 } firn_gate;
 
 typedef struct {
-    firn_gate gate;
-    bool renormalize; /* the chosen weights are divided by max(their sum, 2^-14) */
+    firn_gate gate;            /* where the file does not say */
+    firn_presence gate_key;    /* expert_gating_func */
+    bool renormalize;          /* the chosen weights are divided by max(their sum, 2^-14) */
+    bool renormalize_key;      /* ... where expert_weights_norm says so */
+    bool scale_key;            /* the chosen weights are multiplied by expert_weights_scale */
+    firn_presence logit_bias;  /* ffn_gate_inp.bias */
+    firn_presence choice_bias; /* exp_probs_b.bias: bears on the choice, not on the weights */
 } firn_router;
+
+typedef enum {
+    FIRN_SHARED_NONE,
+    FIRN_SHARED_ADDED, /* the shared expert's result is added */
+    FIRN_SHARED_GATED, /* ... times sigmoid(ffn_gate_inp_shexp . x) */
+} firn_shared;
+
+typedef enum {
+    FIRN_WIDTH_NONE,
+    FIRN_WIDTH_DENSE,  /* feed_forward_length */
+    FIRN_WIDTH_EXPERT, /* an expert's */
+} firn_width;
+
+typedef enum {
+    FIRN_SWIGLU,
+    FIRN_SWIGLU_OAI, /* clamped; alpha 1.702, limit 7 */
+} firn_activation;
 
 typedef struct firn_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
+
+    /* attention */
+    firn_attention_kind attention;
     firn_rope_kind rope;
-    bool rope_factors; /* rope_freqs.weight is used where the file has it */
-    bool rope_all;     /* the whole head rotates: rope.dimension_count must equal it */
+    bool rope_factors;   /* rope_freqs, rope_factors_long and _short are used where the file has them */
+    bool rope_all;       /* the whole head rotates: rope.dimension_count must equal it */
+    bool rope_finetuned; /* rope.scaling.finetuned false: no block rotates */
+    int rope_skip;       /* every that-many-th block does not rotate; 0: all do */
     firn_qk_norm qk_norm;
-    firn_presence qkv_bias, attn_output_bias, ffn_bias;
+    bool qk_norm_optional;
+    firn_presence qkv_bias, attn_output_bias;
+    bool attn_output_bias_unused; /* loaded, not added */
+    firn_presence sinks;          /* attn_sinks: a logit per head that enters the softmax's denominator */
+    int window_step; /* attention.sliding_window on all but every that-many-th block, if sliding_window_pattern does not
+                        say otherwise; 0: no windows */
+
+    /* feed-forward */
+    bool post_attention_norm; /* the norm in front of it is named post_attention_norm, not ffn_norm */
+    firn_presence ffn_bias;
     firn_presence experts;     /* OPTIONAL: where expert_count > 0 */
     firn_presence expert_gate; /* ffn_gate_exps; without it the expert is down(silu(up x)) */
-    const char *expert_width;  /* key of the experts' width; NULL: feed_forward_length */
+    firn_presence expert_bias; /* of ffn_gate_exps, ffn_up_exps, ffn_down_exps */
+    const char *expert_width;  /* key of the experts' width, where absent or 0 feed_forward_length / experts used; NULL:
+                                  feed_forward_length */
+    firn_activation activation;
+    bool leading_dense; /* leading_dense_block_count blocks are dense */
+    bool interleaved;   /* from there on every interleave_moe_layer_step-th is routed */
     firn_router router;
+    firn_shared shared;
+    bool shared_key;         /* its width is expert_shared_feed_forward_length ... */
+    firn_width shared_width; /* ... and where that is absent or 0 or not read, this */
+    bool shared_count;       /* times expert_shared_count */
+
+    /* ends */
+    bool scales;          /* logit_scale, residual_scale, embedding_scale, attention.scale */
     firn_presence output; /* OPTIONAL: the embedding serves where it is absent */
     firn_presence output_bias;
+
     const char *verified; /* reference cases that it passes, see docs/models.md */
 } firn_arch;
 

@@ -1,20 +1,12 @@
 /* The shared block builder: every architecture's block is put together here, from what its descriptor and the file say.
+ * This file owns the slots and the products with adapters, and joins the parts: attention.c, ffn.c.
  *
- * Shapes innermost first: d = n_embd, n = n_tokens, H and G = query and key-value heads, hd = head, k = experts used.
- * LoRA is part of the product: y = W x + s B (A x), s = alpha / rank; the scale goes onto A x, the smallest tensor. */
-#include "model/block.h"
+ * Shapes innermost first: d = n_embd, n = n_tokens. LoRA is part of the product: y = W x + s B (A x), s = alpha / rank;
+ * the scale goes onto A x, the smallest tensor. */
+#include "model/build.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* What the parts below hand around. */
-typedef struct {
-    const firn_model *model;
-    firn_graph *g;
-    firn_block *block;
-    int64_t n; /* tokens */
-} builder;
 
 firn_status firn_entries_find(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
                               const firn_adapter_entry **entries, const firn_adapter_entry **output)
@@ -47,8 +39,12 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.n_cache = n_cache;
     kind.n_head = l->n_head;
     kind.n_head_kv = l->n_head_kv;
-    kind.n_ff = l->n_ff;
+    kind.n_ff = l->experts ? 0 : l->n_ff;
+    kind.n_ff_expert = l->n_ff_expert;
+    kind.n_ff_shared = l->n_ff_shared;
+    kind.n_expert_used = l->n_expert_used;
     kind.experts = l->experts;
+    kind.rotates = l->rotates;
     kind.backward = backward;
     kind.dx = dx;
     for (int i = 0; i < FIRN_T_COUNT; i++) {
@@ -75,10 +71,10 @@ static firn_tensor *slot_like(firn_graph *g, const firn_gguf_tensor *t)
     return firn_slot(g, t->type, FIRN_MAX_DIMS, t->ne, "%s", dot ? dot + 1 : t->name);
 }
 
-static void make_slots(builder *u, int layer)
+static void make_slots(firn_builder *u)
 {
     const firn_model *m = u->model;
-    const firn_layer *l = &m->layers[layer];
+    const firn_layer *l = u->layer;
     firn_block *k = u->block;
     firn_graph *g = u->g;
     const int64_t d = m->hp.n_embd;
@@ -86,19 +82,20 @@ static void make_slots(builder *u, int layer)
     k->x = firn_slot(g, FIRN_F32, 2, (int64_t[]){d, u->n}, "x");
     k->position = firn_slot(g, FIRN_I32, 1, &u->n, "position");
     k->range = firn_slot(g, FIRN_I32, 2, (int64_t[]){2, u->n}, "range");
-    if (m->rope_freqs)
-        k->factors = slot_like(g, m->rope_freqs);
+    const firn_gguf_tensor *factors = firn_model_factors(m, m->hp.n_ctx_train);
+    if (factors && l->rotates)
+        k->factors = slot_like(g, factors);
     if (k->kind.n_cache) {
         k->row = firn_slot(g, FIRN_I32, 1, &u->n, "cache row");
-        k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->n_head_kv * m->hp.head_k, k->kind.n_cache}, "k cache");
-        k->v_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->n_head_kv * m->hp.head_v, k->kind.n_cache}, "v cache");
+        k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->k_row, k->kind.n_cache}, "k cache");
+        k->v_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->v_row, k->kind.n_cache}, "v cache");
     }
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_gguf_tensor *w = l->weight[i];
         const char *base = firn_tensor_rows[i].base;
         if (w)
             k->weight[i] = slot_like(g, w);
-        if (l->bias[i])
+        if (l->bias[i] && !(i == FIRN_T_ATTN_OUTPUT && m->arch->attn_output_bias_unused))
             k->bias[i] = slot_like(g, l->bias[i]);
         if (!w || !k->kind.t[i].rank)
             continue;
@@ -128,7 +125,7 @@ firn_tensor *firn_adapted_product(firn_graph *g, firn_tensor *w, firn_tensor *bi
     return bias ? firn_add(g, y, bias) : y;
 }
 
-static firn_tensor *product(builder *u, firn_tensor_id id, firn_tensor *x)
+firn_tensor *firn_build_product(firn_builder *u, firn_tensor_id id, firn_tensor *x)
 {
     firn_block *k = u->block;
 
@@ -137,8 +134,7 @@ static firn_tensor *product(builder *u, firn_tensor_id id, firn_tensor *x)
         firn_tensor_rows[id].base);
 }
 
-/* The routed product; an adapter has one pair of factors per expert, chosen by the same ids. */
-static firn_tensor *routed(builder *u, firn_tensor_id id, firn_tensor *x, firn_tensor *ids)
+firn_tensor *firn_build_routed(firn_builder *u, firn_tensor_id id, firn_tensor *x, firn_tensor *ids)
 {
     firn_block *k = u->block;
     firn_graph *g = u->g;
@@ -149,125 +145,9 @@ static firn_tensor *routed(builder *u, firn_tensor_id id, firn_tensor *x, firn_t
         firn_named(low, "%s", k->a[id]->name);
         y = firn_add(g, y, firn_named(firn_mul_mat_id(g, k->b[id], low, ids, NULL), "%s", k->b[id]->name));
     }
+    if (k->bias[id])
+        y = firn_add_id(g, y, k->bias[id], ids);
     return firn_named(y, "%s", firn_tensor_rows[id].base);
-}
-
-/* ---- attention ---- */
-
-/* The next n_head * hd values of each row of x (all of it, or a piece of a fused product) as heads: [hd, n_head, n]. */
-static firn_tensor *heads(builder *u, firn_tensor *x, int64_t offset, int64_t hd, int64_t n_head)
-{
-    if (!x)
-        return NULL;
-    return firn_view(u->g, x, 3, (int64_t[]){hd, n_head, u->n}, (int64_t[]){4, 4 * hd, x->nb[1]}, 4 * offset);
-}
-
-/* q or k: bias (where a fused product left it separate), norm, rotation. */
-static firn_tensor *prepared(builder *u, firn_tensor *x, firn_tensor_id id, firn_tensor_id norm, int64_t hd,
-                             int64_t n_head)
-{
-    const firn_model *m = u->model;
-    firn_block *k = u->block;
-    firn_graph *g = u->g;
-
-    if (m->arch->qk_norm == FIRN_QK_NORM_WHOLE_ROW && x) {
-        firn_tensor *row = firn_view(g, x, 2, (int64_t[]){hd * n_head, u->n}, (int64_t[]){4, x->nb[2]}, 0);
-        x = heads(u, firn_rms_norm(g, row, k->weight[norm], m->hp.norm_eps), 0, hd, n_head);
-    } else if (m->arch->qk_norm == FIRN_QK_NORM_PER_HEAD) {
-        x = firn_rms_norm(g, x, k->weight[norm], m->hp.norm_eps);
-    }
-    return firn_named(firn_rope(g, x, k->position, k->factors, &m->hp.rope), "rotated %s", firn_tensor_rows[id].base);
-}
-
-/* A separate bias of a fused product; one of a product of its own is added there. */
-static firn_tensor *late_bias(builder *u, firn_tensor *x, firn_tensor_id id, int64_t hd, int64_t n_head)
-{
-    firn_tensor *bias = u->block->bias[id];
-
-    if (!bias || !u->block->weight[FIRN_T_ATTN_QKV])
-        return x;
-    return firn_add(u->g, x, firn_reshape(u->g, bias, 2, (int64_t[]){hd, n_head}));
-}
-
-/* Keys or values of all tokens so far: this pass's rows join the cache, and the cache is what attention reads. */
-static firn_tensor *through_cache(builder *u, firn_tensor *x, firn_tensor *cache, int64_t hd, int64_t n_head)
-{
-    firn_graph *g = u->g;
-
-    if (!cache)
-        return x;
-    firn_tensor *row = firn_reshape(g, firn_cont(g, x), 2, (int64_t[]){hd * n_head, u->n});
-    firn_tensor *all = firn_set_rows(g, cache, row, u->block->row);
-    return all ? firn_view(g, all, 3, (int64_t[]){hd, n_head, u->block->kind.n_cache},
-                           (int64_t[]){4, 4 * hd, all->nb[1]}, 0)
-               : NULL;
-}
-
-static firn_tensor *attention(builder *u, firn_tensor *x)
-{
-    const firn_hparams *hp = &u->model->hp;
-    firn_block *blk = u->block;
-    firn_graph *g = u->g;
-    const int64_t H = blk->kind.n_head, G = blk->kind.n_head_kv, hk = hp->head_k, hv = hp->head_v;
-    firn_tensor *q, *k, *v;
-
-    if (blk->weight[FIRN_T_ATTN_QKV]) {
-        firn_tensor *qkv = product(u, FIRN_T_ATTN_QKV, x); /* rows of q, then k, then v */
-        q = late_bias(u, heads(u, qkv, 0, hk, H), FIRN_T_ATTN_Q, hk, H);
-        k = late_bias(u, heads(u, qkv, H * hk, hk, G), FIRN_T_ATTN_K, hk, G);
-        v = late_bias(u, heads(u, qkv, (H + G) * hk, hv, G), FIRN_T_ATTN_V, hv, G);
-    } else {
-        q = heads(u, product(u, FIRN_T_ATTN_Q, x), 0, hk, H);
-        k = heads(u, product(u, FIRN_T_ATTN_K, x), 0, hk, G);
-        v = heads(u, product(u, FIRN_T_ATTN_V, x), 0, hv, G);
-    }
-    q = prepared(u, q, FIRN_T_ATTN_Q, FIRN_T_ATTN_Q_NORM, hk, H);
-    k = prepared(u, k, FIRN_T_ATTN_K, FIRN_T_ATTN_K_NORM, hk, G);
-    k = through_cache(u, k, blk->k_cache, hk, G);
-    v = through_cache(u, v, blk->v_cache, hv, G);
-
-    firn_tensor *o = firn_attention(g, q, k, v, blk->range, NULL, 1.0f / sqrtf((float)hk), 0);
-    o = firn_named(o, "attention");
-    return product(u, FIRN_T_ATTN_OUTPUT, firn_reshape(g, o, 2, (int64_t[]){hv * H, u->n}));
-}
-
-/* ---- feed-forward ---- */
-
-/* The experts of each token and their weights [k, n], from the router's logits [E, n]. The choice has no slope; the
- * weights do, through the probabilities of the chosen. */
-static firn_tensor *route(builder *u, firn_tensor *x, firn_tensor **ids)
-{
-    const firn_hparams *hp = &u->model->hp;
-    firn_graph *g = u->g;
-    const int64_t E = hp->n_expert, k = hp->n_expert_used;
-    firn_tensor *logits = product(u, FIRN_T_FFN_GATE_INP, x);
-    firn_tensor *probs = firn_named(firn_soft_max(g, logits, NULL, NULL, 1.0f), "router probabilities");
-
-    *ids = firn_output(g, firn_named(firn_top_k(g, probs, (int)k), "chosen experts"));
-    firn_tensor *w = firn_get_rows(g, firn_reshape(g, probs, 3, (int64_t[]){1, E, u->n}), *ids);
-    w = firn_reshape(g, w, 2, (int64_t[]){k, u->n});
-    if (u->model->arch->router.renormalize)
-        w = firn_div(g, w, firn_clamp(g, firn_sum_rows(g, w), 0x1p-14f, INFINITY));
-    return firn_named(w, "router weights");
-}
-
-static firn_tensor *experts(builder *u, firn_tensor *x)
-{
-    firn_block *k = u->block;
-    firn_graph *g = u->g;
-    firn_tensor *w = route(u, x, &k->ids);
-    firn_tensor *shared = firn_reshape(g, x, 3, (int64_t[]){u->model->hp.n_embd, 1, u->n});
-
-    firn_tensor *up = routed(u, FIRN_T_FFN_UP_EXPS, shared, k->ids);
-    firn_tensor *act = k->weight[FIRN_T_FFN_GATE_EXPS]
-                           ? firn_swiglu(g, routed(u, FIRN_T_FFN_GATE_EXPS, shared, k->ids), up)
-                           : firn_silu(g, up);
-    return firn_named(firn_mix_slots(g, routed(u, FIRN_T_FFN_DOWN_EXPS, act, k->ids), w), "experts");
-}
-
-static firn_tensor *dense(builder *u, firn_tensor *x)
-{
-    return product(u, FIRN_T_FFN_DOWN, firn_swiglu(u->g, product(u, FIRN_T_FFN_GATE, x), product(u, FIRN_T_FFN_UP, x)));
 }
 
 /* ---- the block ---- */
@@ -286,19 +166,28 @@ void firn_add_gradient(firn_graph *g, firn_tensor *slot, firn_tensor *grad)
                       firn_reshape(g, firn_is_contiguous(grad) ? grad : firn_cont(g, grad), FIRN_MAX_DIMS, slot->ne));
 }
 
-static void forward(builder *u)
+/* What a part adds to the stream. */
+static firn_tensor *residual(firn_builder *u, firn_tensor *x)
+{
+    const float scale = u->model->hp.residual_scale;
+
+    return scale == 1 ? x : firn_scale(u->g, x, scale);
+}
+
+static void forward(firn_builder *u)
 {
     firn_block *k = u->block;
     firn_graph *g = u->g;
     const float eps = u->model->hp.norm_eps;
+    const firn_tensor_id norm = k->weight[FIRN_T_FFN_NORM] ? FIRN_T_FFN_NORM : FIRN_T_POST_ATTENTION_NORM;
 
     firn_tensor *h = firn_named(firn_rms_norm(g, k->x, k->weight[FIRN_T_ATTN_NORM], eps), "attn_norm");
-    firn_tensor *x = firn_named(firn_add(g, k->x, attention(u, h)), "after attention");
-    h = firn_named(firn_rms_norm(g, x, k->weight[FIRN_T_FFN_NORM], eps), "ffn_norm");
-    k->y = firn_output(g, firn_named(firn_add(g, x, k->kind.experts ? experts(u, h) : dense(u, h)), "block output"));
+    firn_tensor *x = firn_named(firn_add(g, k->x, residual(u, firn_build_attention(u, h))), "after attention");
+    h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
+    k->y = firn_output(g, firn_named(firn_add(g, x, residual(u, firn_build_feed_forward(u, h))), "block output"));
 }
 
-static firn_status backward(firn_context *ctx, builder *u)
+static firn_status backward(firn_context *ctx, firn_builder *u)
 {
     firn_block *k = u->block;
     firn_graph *g = u->g;
@@ -340,8 +229,9 @@ firn_status firn_block_create(firn_context *ctx, firn_device *device, const firn
     k->kind = *kind;
     s = firn_graph_create(ctx, &k->graph);
     if (s == FIRN_OK) {
-        builder u = {.model = model, .g = k->graph, .block = k, .n = kind->n_tokens};
-        make_slots(&u, layer);
+        firn_builder u = {
+            .model = model, .layer = &model->layers[layer], .g = k->graph, .block = k, .n = kind->n_tokens};
+        make_slots(&u);
         forward(&u);
         s = kind->backward ? backward(ctx, &u) : firn_graph_status(k->graph);
     }

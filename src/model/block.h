@@ -13,7 +13,8 @@
 typedef struct {
     int64_t n_tokens;
     int64_t n_cache; /* tokens that the key/value cache holds; 0: keys and values are this pass's own */
-    int64_t n_head, n_head_kv, n_ff, experts;
+    int64_t n_head, n_head_kv, n_ff, n_ff_expert, n_ff_shared, n_expert_used;
+    int32_t experts, rotates;
     struct {
         int32_t there, bias, rank;
         firn_type type; /* 0 where not there */
@@ -32,13 +33,13 @@ typedef struct {
     firn_tensor *range;             /* I32 [2, n_tokens], keys that a token sees */
     firn_tensor *row;               /* I32 [n_tokens], where keys and values go in the cache */
     firn_tensor *factors;           /* [n_rot/2], or NULL */
-    firn_tensor *k_cache, *v_cache; /* [G * head, n_cache] */
+    firn_tensor *k_cache, *v_cache; /* [k_row, n_cache], [v_row, n_cache] */
     firn_tensor *dy;                /* [d, n_tokens] */
     firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT];
     firn_tensor *a[FIRN_T_COUNT], *b[FIRN_T_COUNT], *da[FIRN_T_COUNT], *db[FIRN_T_COUNT];
     /* outputs */
     firn_tensor *y, *dx;
-    firn_tensor *ids; /* I32 [n_used, n_tokens], NULL without experts */
+    firn_tensor *ids; /* I32 [n_used, n_tokens], NULL in a dense block */
 } firn_block;
 
 /* Sorts an adapter's entries (NULL: none) into entries[n_layer][FIRN_T_COUNT] (zeroed) and that of the output. Fails

@@ -21,7 +21,10 @@ firn_status firn_embedding_create(firn_context *ctx, firn_device *device, const 
     if (s == FIRN_OK) {
         e->table = slot_of(e->graph, model->token_embd);
         e->tokens = firn_slot(e->graph, FIRN_I32, 1, &n_tokens, "tokens");
-        e->x = firn_output(e->graph, firn_named(firn_get_rows(e->graph, e->table, e->tokens), "embedding"));
+        firn_tensor *x = firn_named(firn_get_rows(e->graph, e->table, e->tokens), "embedding");
+        if (model->hp.embedding_scale != 1)
+            x = firn_named(firn_scale(e->graph, x, model->hp.embedding_scale), "scaled embedding");
+        e->x = firn_output(e->graph, x);
         s = firn_plan_create(device, e->graph, &e->plan);
     }
     if (s == FIRN_OK)
@@ -76,6 +79,8 @@ static firn_status build(firn_head *k, const firn_model *m, firn_head_task task,
     firn_tensor *h = firn_named(firn_rms_norm(g, picked, k->norm, m->hp.norm_eps), "output_norm");
     firn_tensor *logits =
         firn_named(firn_adapted_product(g, k->output, k->bias, k->a, k->b, e ? e->scale : 1, h), "logits");
+    if (m->hp.logit_scale != 1)
+        logits = firn_named(firn_scale(g, logits, 1 / m->hp.logit_scale), "scaled logits");
     if (task == FIRN_HEAD_LOGITS) {
         k->logits = firn_output(g, logits);
         return firn_graph_status(g);

@@ -1,7 +1,8 @@
 /* The two ends of a model: the embedding in front of the blocks, and the head behind them.
  *
- *     x[:,t] = token_embd[:, tokens[t]]
- *     h = output_norm(x[:, pick[i]]);  logits[:,i] = output h (+ LoRA);  loss[i] = -log softmax(logits[:,i])[target[i]]
+ *     x[:,t] = embedding_scale token_embd[:, tokens[t]]
+ *     h = output_norm(x[:, pick[i]]);  logits[:,i] = (output h (+ LoRA)) / logit_scale;  loss[i] = -log
+ * softmax(logits[:,i])[target[i]]
  *
  * The head works on `chunk` picked rows at a time, so that logits [n_vocab, n_tokens] never exist whole, and tokens
  * without a target cost nothing. Rows that fill up the last chunk pick row n_tokens, which is there for them. The chunk

@@ -37,8 +37,8 @@ struct firn_generator {
     float *host_logits;
 };
 
-/* tokens, positions, ranges (2 each), and the row that the head picks */
-enum { AT_POSITION = BATCH, AT_RANGE = 2 * BATCH, AT_PICK = 4 * BATCH, N_NUMBERS = 4 * BATCH + 1 };
+/* tokens, positions, ranges and ranges within the window (2 each), and the row that the head picks */
+enum { AT_POSITION = BATCH, AT_RANGE = 2 * BATCH, AT_WINDOW = 4 * BATCH, AT_PICK = 6 * BATCH, N_NUMBERS };
 
 static void step_destroy(firn_generator *g, step *p)
 {
@@ -138,25 +138,24 @@ static size_t row_bytes(const firn_generator *g)
 
 static firn_status run_block(firn_generator *g, step *p, int64_t layer)
 {
-    const firn_hparams *hp = &g->model->hp;
     const firn_layer *l = &g->model->layers[layer];
     firn_block *k = p->kinds[p->kind_of[layer]];
     firn_exec *exec = p->execs[p->kind_of[layer]];
     size_t k_at = 0, v_at = 0;
 
     for (int64_t i = 0; i < layer; i++) {
-        k_at += (size_t)(g->model->layers[i].n_head_kv * hp->head_k * g->n_ctx) * sizeof(float);
-        v_at += (size_t)(g->model->layers[i].n_head_kv * hp->head_v * g->n_ctx) * sizeof(float);
+        k_at += (size_t)(g->model->layers[i].k_row * g->n_ctx) * sizeof(float);
+        v_at += (size_t)(g->model->layers[i].v_row * g->n_ctx) * sizeof(float);
     }
     FIRN_TRY(firn_exec_memory(exec, p->arena, 0, p->work, 0));
     FIRN_TRY(firn_exec_bind(exec, k->x, g->x, row_bytes(g) * BATCH * (size_t)(layer & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->y, g->x, row_bytes(g) * BATCH * (size_t)((layer + 1) & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->position, g->numbers, AT_POSITION * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, AT_POSITION * sizeof(int32_t)));
-    FIRN_TRY(firn_exec_bind(exec, k->range, g->numbers, AT_RANGE * sizeof(int32_t)));
+    FIRN_TRY(firn_exec_bind(exec, k->range, g->numbers, (l->window ? AT_WINDOW : AT_RANGE) * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->k_cache, g->k_cache, k_at));
     FIRN_TRY(firn_exec_bind(exec, k->v_cache, g->v_cache, v_at));
-    FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, g->model->rope_freqs));
+    FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
     for (int i = 0; i < FIRN_T_COUNT; i++) {
@@ -182,6 +181,8 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
         g->host_numbers[AT_POSITION + t] = at;
         g->host_numbers[AT_RANGE + 2 * t] = 0;
         g->host_numbers[AT_RANGE + 2 * t + 1] = at + 1;
+        g->host_numbers[AT_WINDOW + 2 * t] = (int32_t)firn_max_i64(0, at + 1 - g->model->hp.window);
+        g->host_numbers[AT_WINDOW + 2 * t + 1] = at + 1;
     }
     g->host_numbers[AT_PICK] = (int32_t)n - 1;
     FIRN_TRY(firn_buffer_write(g->numbers, 0, g->host_numbers, N_NUMBERS * sizeof(int32_t)));
@@ -233,8 +234,8 @@ static firn_status prepare(firn_generator *g)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_entries_find(g->ctx, g->model, g->adapter, g->entries, &g->output_entry));
     for (int64_t i = 0; i < g->n_layer; i++) {
-        k += (uint64_t)(g->model->layers[i].n_head_kv * hp->head_k) * (uint64_t)g->n_ctx * sizeof(float);
-        v += (uint64_t)(g->model->layers[i].n_head_kv * hp->head_v) * (uint64_t)g->n_ctx * sizeof(float);
+        k += (uint64_t)g->model->layers[i].k_row * (uint64_t)g->n_ctx * sizeof(float);
+        v += (uint64_t)g->model->layers[i].v_row * (uint64_t)g->n_ctx * sizeof(float);
     }
     FIRN_EXPECT(g->ctx, k <= SIZE_MAX && v <= SIZE_MAX,
                 "the cache would have more bytes than this machine can address");

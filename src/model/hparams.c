@@ -1,70 +1,84 @@
 /* A model's metadata, checked: keys "<arch>.<name>", their defaults, and the limits that llama.cpp sets. No number from
  * the file is used before it has passed here. */
-#include "model/model.h"
+#include "model/hparams.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 512, MAX_EXPERTS = 1024, MAX_DIM = 1 << 24, KEY_BYTES = 160 };
+enum { MAX_LAYERS = 512, MAX_EXPERTS = 1024, MAX_DIM = 1 << 24 };
 
-static const char *key_of(char key[KEY_BYTES], const firn_model *m, const char *name)
+/* ---- reading keys ---- */
+
+const char *firn_key(char key[FIRN_KEY_BYTES], const firn_model *m, const char *name)
 {
-    snprintf(key, KEY_BYTES, "%s.%s", m->arch->name, name);
+    snprintf(key, FIRN_KEY_BYTES, "%s.%s", m->arch->name, name);
     return key;
 }
 
-static firn_status u32(firn_context *ctx, const firn_model *m, const char *name, bool required, int64_t *value)
+firn_status firn_key_u32(firn_context *ctx, const firn_model *m, const char *name, bool required, int64_t *value)
 {
-    char key[KEY_BYTES];
+    char key[FIRN_KEY_BYTES];
     uint32_t v = (uint32_t)*value;
 
-    FIRN_TRY(firn_gguf_get_u32(ctx, m->gguf, key_of(key, m, name), required, &v));
+    FIRN_TRY(firn_gguf_get_u32(ctx, m->gguf, firn_key(key, m, name), required, &v));
     if (v > MAX_DIM)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s is %u, more than any model has", key, v);
     *value = v;
     return FIRN_OK;
 }
 
-static firn_status f32(firn_context *ctx, const firn_model *m, const char *name, bool required, float *value)
+firn_status firn_key_f32(firn_context *ctx, const firn_model *m, const char *name, bool required, float *value)
 {
-    char key[KEY_BYTES];
+    char key[FIRN_KEY_BYTES];
 
-    FIRN_TRY(firn_gguf_get_f32(ctx, m->gguf, key_of(key, m, name), required, value));
+    FIRN_TRY(firn_gguf_get_f32(ctx, m->gguf, firn_key(key, m, name), required, value));
     if (!isfinite(*value))
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s is not a finite number", key);
     return FIRN_OK;
 }
 
-/* One number for all blocks, or an array with one for each. `field` is the offset of an int64_t in firn_layer. */
-static firn_status per_layer(firn_context *ctx, firn_model *m, const char *name, bool required, size_t field)
+/* An array with one whole number (or truth value, as 0 or 1) for each block that the file has. */
+static firn_status array(firn_context *ctx, firn_model *m, const char *key, const firn_kv *kv, size_t field)
 {
-    char key[KEY_BYTES];
-    const firn_kv *kv = firn_gguf_kv(m->gguf, key_of(key, m, name));
+    const bool bytes = kv->element == FIRN_KV_BOOL;
 
-    if (!kv || kv->type != FIRN_KV_ARRAY) {
-        int64_t one = 0;
-        if (!kv && !required)
-            return FIRN_OK;
-        FIRN_TRY(u32(ctx, m, name, required, &one));
-        for (int64_t i = 0; i < m->hp.n_layer; i++)
-            *(int64_t *)((char *)&m->layers[i] + field) = one;
-        return FIRN_OK;
-    }
-    if (kv->element != FIRN_KV_U32 && kv->element != FIRN_KV_I32)
+    if (kv->element != FIRN_KV_U32 && kv->element != FIRN_KV_I32 && !bytes)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s must be an array of 32-bit whole numbers", key);
     if (kv->n != (uint64_t)m->hp.n_block)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s has %llu entries, the model has %lld blocks", key,
                          (unsigned long long)kv->n, (long long)m->hp.n_block);
     for (int64_t i = 0; i < m->hp.n_layer; i++) {
-        uint32_t v;
-        memcpy(&v, (const char *)kv->data + 4 * i, 4);
+        uint32_t v = 0;
+        if (bytes)
+            v = ((const uint8_t *)kv->data)[i] != 0;
+        else
+            memcpy(&v, (const char *)kv->data + 4 * i, 4);
         if (v > MAX_DIM)
             return firn_fail(ctx, FIRN_ERR_FORMAT, "%s[%lld] is %u, more than any model has", key, (long long)i, v);
         *(int64_t *)((char *)&m->layers[i] + field) = v;
     }
     return FIRN_OK;
 }
+
+firn_status firn_key_per_layer(firn_context *ctx, firn_model *m, const char *name, bool required, size_t field)
+{
+    char key[FIRN_KEY_BYTES];
+    const firn_kv *kv = firn_gguf_kv(m->gguf, firn_key(key, m, name));
+    int64_t one = 0;
+
+    if (!kv && !required)
+        return FIRN_OK;
+    if (kv && kv->type == FIRN_KV_ARRAY)
+        return array(ctx, m, key, kv, field);
+    FIRN_TRY(firn_key_u32(ctx, m, name, required, &one));
+    for (int64_t i = 0; i < m->hp.n_layer; i++)
+        *(int64_t *)((char *)&m->layers[i] + field) = one;
+    return FIRN_OK;
+}
+
+/* ---- attention ---- */
 
 static bool is(firn_string s, const char *text)
 {
@@ -77,15 +91,15 @@ static firn_status rope(firn_context *ctx, firn_model *m)
     firn_string type = {"linear", 6};
     float factor = 0, base = 10000, attn_factor = 1;
     int64_t n_rot = hp->head_k, n_orig = hp->n_ctx_train;
-    char key[KEY_BYTES];
+    char key[FIRN_KEY_BYTES];
 
-    FIRN_TRY(u32(ctx, m, "rope.dimension_count", false, &n_rot));
-    FIRN_TRY(f32(ctx, m, "rope.freq_base", false, &base));
-    FIRN_TRY(f32(ctx, m, "rope.scale_linear", false, &factor));
-    FIRN_TRY(f32(ctx, m, "rope.scaling.factor", false, &factor));
-    FIRN_TRY(f32(ctx, m, "rope.scaling.attn_factor", false, &attn_factor));
-    FIRN_TRY(u32(ctx, m, "rope.scaling.original_context_length", false, &n_orig));
-    FIRN_TRY(firn_gguf_get_string(ctx, m->gguf, key_of(key, m, "rope.scaling.type"), false, &type));
+    FIRN_TRY(firn_key_u32(ctx, m, "rope.dimension_count", false, &n_rot));
+    FIRN_TRY(firn_key_f32(ctx, m, "rope.freq_base", false, &base));
+    FIRN_TRY(firn_key_f32(ctx, m, "rope.scale_linear", false, &factor));
+    FIRN_TRY(firn_key_f32(ctx, m, "rope.scaling.factor", false, &factor));
+    FIRN_TRY(firn_key_f32(ctx, m, "rope.scaling.attn_factor", false, &attn_factor));
+    FIRN_TRY(firn_key_u32(ctx, m, "rope.scaling.original_context_length", false, &n_orig));
+    FIRN_TRY(firn_gguf_get_string(ctx, m->gguf, firn_key(key, m, "rope.scaling.type"), false, &type));
 
     if (n_rot <= 0 || n_rot > hp->head_k || n_rot % 2)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.dimension_count is %lld; heads have %lld values", m->arch->name,
@@ -97,8 +111,8 @@ static firn_status rope(firn_context *ctx, firn_model *m)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "the rotary metadata of %s makes no sense: base %g, factor %g",
                          m->arch->name, (double)base, (double)factor);
     const bool none = is(type, "none"), yarn = is(type, "yarn");
-    if (!none && !yarn && !is(type, "linear"))
-        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "%s is '%.*s', this build knows none, linear, yarn", key,
+    if (!none && !yarn && !is(type, "linear") && !is(type, "longrope"))
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "%s is '%.*s'; none, linear, yarn and longrope are supported", key,
                          (int)(type.size < 32 ? type.size : 32), type.data);
     hp->rope = (firn_rope_params){
         .n_rot = (int)n_rot,
@@ -111,6 +125,157 @@ static firn_status rope(firn_context *ctx, firn_model *m)
         .beta_slow = 1,
         .n_ctx_orig = (int)n_orig,
     };
+    hp->longrope = is(type, "longrope");
+    bool finetuned = true;
+    if (m->arch->rope_finetuned)
+        FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "rope.scaling.finetuned"), false, &finetuned));
+    for (int64_t i = 0; i < hp->n_layer; i++)
+        m->layers[i].rotates = finetuned && (m->arch->rope_skip == 0 || (i + 1) % m->arch->rope_skip != 0);
+    return FIRN_OK;
+}
+
+/* Which blocks have a window, and how far it reaches. */
+static firn_status windows(firn_context *ctx, firn_model *m)
+{
+    char key[FIRN_KEY_BYTES];
+    int64_t step = m->arch->window_step;
+    float base = m->hp.rope.freq_base;
+
+    if (!step)
+        return FIRN_OK;
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.sliding_window", true, &m->hp.window));
+    FIRN_TRY(firn_key_f32(ctx, m, "rope.freq_base_swa", false, &base));
+    if (base != m->hp.rope.freq_base)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                         "%s.rope.freq_base_swa is %g: a rotation of its own for blocks with a window is not supported",
+                         m->arch->name, (double)base);
+    const firn_kv *kv = firn_gguf_kv(m->gguf, firn_key(key, m, "attention.sliding_window_pattern"));
+    if (kv && kv->type == FIRN_KV_ARRAY)
+        FIRN_TRY(array(ctx, m, key, kv, offsetof(firn_layer, window)));
+    else
+        FIRN_TRY(firn_key_u32(ctx, m, "attention.sliding_window_pattern", false, &step));
+    for (int64_t i = 0; i < m->hp.n_layer; i++) {
+        firn_layer *l = &m->layers[i];
+        if (!kv || kv->type != FIRN_KV_ARRAY)
+            l->window = step > 0 && i % step < step - 1;
+        l->window = l->window && m->hp.window > 0;
+    }
+    return FIRN_OK;
+}
+
+static firn_status heads(firn_context *ctx, firn_model *m)
+{
+    firn_hparams *hp = &m->hp;
+
+    FIRN_TRY(firn_key_per_layer(ctx, m, "attention.head_count", true, offsetof(firn_layer, n_head)));
+    for (int64_t i = 0; i < hp->n_layer; i++)
+        m->layers[i].n_head_kv = m->layers[i].n_head;
+    FIRN_TRY(firn_key_per_layer(ctx, m, "attention.head_count_kv", false, offsetof(firn_layer, n_head_kv)));
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        const firn_layer *l = &m->layers[i];
+        if (l->n_head <= 0 || l->n_head_kv <= 0 || l->n_head % l->n_head_kv || l->n_head > 4096)
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "block %lld has %lld query heads over %lld key heads", (long long)i,
+                             (long long)l->n_head, (long long)l->n_head_kv);
+    }
+    hp->head_k = hp->head_v = hp->n_embd / m->layers[0].n_head;
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.key_length", false, &hp->head_k));
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.value_length", false, &hp->head_v));
+    if (hp->head_k <= 0 || hp->head_v <= 0 || hp->head_k > 65536 || hp->head_v > 65536)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "heads of %lld and %lld values are not possible", (long long)hp->head_k,
+                         (long long)hp->head_v);
+    FIRN_TRY(rope(ctx, m));
+    hp->attention_scale = 1.0f / sqrtf((float)hp->head_k);
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        firn_layer *l = &m->layers[i];
+        l->k_row = l->n_head_kv * hp->head_k;
+        l->v_row = l->n_head_kv * hp->head_v;
+    }
+    return windows(ctx, m);
+}
+
+/* ---- feed-forward ---- */
+
+static firn_status router(firn_context *ctx, firn_model *m)
+{
+    firn_hparams *hp = &m->hp;
+    const firn_router *r = &m->arch->router;
+    const char *arch = m->arch->name;
+    int64_t gate = r->gate, groups = 0, used = 0;
+    float scale = 0;
+    char key[FIRN_KEY_BYTES];
+
+    hp->router.renormalize = r->renormalize;
+    if (r->gate_key != FIRN_ABSENT)
+        FIRN_TRY(firn_key_u32(ctx, m, "expert_gating_func", r->gate_key == FIRN_REQUIRED, &gate));
+    if (r->renormalize_key)
+        FIRN_TRY(
+            firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "expert_weights_norm"), false, &hp->router.renormalize));
+    if (r->scale_key)
+        FIRN_TRY(firn_key_f32(ctx, m, "expert_weights_scale", false, &scale));
+    hp->router.scale = scale == 0 ? 1 : scale;
+    if (gate != FIRN_GATE_SOFTMAX && gate != FIRN_GATE_SIGMOID && gate != FIRN_GATE_SOFTMAX_CHOSEN)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                         "%s.expert_gating_func is %lld; 1 (softmax), 2 (sigmoid) and 3 (softmax over the chosen) are "
+                         "supported",
+                         arch, (long long)gate);
+    hp->router.gate = (firn_gate)gate;
+
+    FIRN_TRY(firn_key_u32(ctx, m, "expert_group_count", false, &groups));
+    FIRN_TRY(firn_key_u32(ctx, m, "expert_group_used_count", groups > 1, &used));
+    hp->router.n_group = groups > 1 ? groups : 1;
+    hp->router.n_group_used = groups > 1 ? used : 1;
+    if (groups <= 1)
+        return FIRN_OK;
+    if (hp->n_expert % groups || hp->n_expert / groups < 2 || used <= 0 || used >= groups ||
+        hp->n_expert_used > used * (hp->n_expert / groups))
+        return firn_fail(ctx, FIRN_ERR_FORMAT,
+                         "%s chooses %lld of %lld experts from %lld of %lld groups, which is not possible", arch,
+                         (long long)hp->n_expert_used, (long long)hp->n_expert, (long long)used, (long long)groups);
+    return FIRN_OK;
+}
+
+/* Which blocks are routed. */
+static firn_status routed_blocks(firn_context *ctx, firn_model *m)
+{
+    int64_t lead = 0, step = 1;
+
+    if (m->arch->leading_dense)
+        FIRN_TRY(firn_key_u32(ctx, m, "leading_dense_block_count", false, &lead));
+    if (m->arch->interleaved)
+        FIRN_TRY(firn_key_u32(ctx, m, "interleave_moe_layer_step", true, &step));
+    if (step <= 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.interleave_moe_layer_step is 0", m->arch->name);
+    for (int64_t i = 0; i < m->hp.n_layer; i++)
+        m->layers[i].experts = m->hp.n_expert > 0 && i >= lead && (i + 1) % step == 0;
+    return FIRN_OK;
+}
+
+/* Widths of the experts and of the shared expert. */
+static firn_status expert_widths(firn_context *ctx, firn_model *m)
+{
+    const firn_arch *arch = m->arch;
+    int64_t shared = 0, count = 1;
+
+    if (arch->expert_width)
+        FIRN_TRY(firn_key_per_layer(ctx, m, arch->expert_width, false, offsetof(firn_layer, n_ff_expert)));
+    if (arch->shared_key)
+        FIRN_TRY(firn_key_u32(ctx, m, "expert_shared_feed_forward_length", false, &shared));
+    if (arch->shared_count)
+        FIRN_TRY(firn_key_u32(ctx, m, "expert_shared_count", true, &count));
+    for (int64_t i = 0; i < m->hp.n_layer; i++) {
+        firn_layer *l = &m->layers[i];
+        if (!l->experts)
+            continue;
+        if (l->n_ff_expert == 0)
+            l->n_ff_expert = arch->expert_width ? l->n_ff / l->n_expert_used : l->n_ff;
+        if (l->n_ff_expert <= 0)
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "the width of the experts is missing: %s.%s", arch->name,
+                             arch->expert_width ? arch->expert_width : "feed_forward_length");
+        l->n_ff_shared = count * (shared                                    ? shared
+                                  : arch->shared_width == FIRN_WIDTH_DENSE  ? l->n_ff
+                                  : arch->shared_width == FIRN_WIDTH_EXPERT ? l->n_ff_expert
+                                                                            : 0);
+    }
     return FIRN_OK;
 }
 
@@ -118,31 +283,64 @@ static firn_status experts(firn_context *ctx, firn_model *m)
 {
     firn_hparams *hp = &m->hp;
     const char *arch = m->arch->name;
-    int64_t groups = 0;
 
-    FIRN_TRY(u32(ctx, m, "expert_count", m->arch->experts == FIRN_REQUIRED, &hp->n_expert));
-    FIRN_TRY(u32(ctx, m, "expert_used_count", hp->n_expert > 0, &hp->n_expert_used));
-    FIRN_TRY(u32(ctx, m, "expert_group_count", false, &groups));
+    FIRN_TRY(firn_key_u32(ctx, m, "expert_count", m->arch->experts == FIRN_REQUIRED, &hp->n_expert));
     if (m->arch->experts == FIRN_ABSENT ? hp->n_expert > 0 : m->arch->experts == FIRN_REQUIRED && hp->n_expert == 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.expert_count is %lld, which %s models do not have", arch,
                          (long long)hp->n_expert, arch);
-    if (hp->n_expert > MAX_EXPERTS || hp->n_expert_used > hp->n_expert || (hp->n_expert > 0 && hp->n_expert_used == 0))
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s uses %lld of %lld experts; at most %d, and at least 1 of them used",
-                         arch, (long long)hp->n_expert_used, (long long)hp->n_expert, MAX_EXPERTS);
-    if (groups > 1)
-        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
-                         "experts in groups (%s.expert_group_count is %lld) are not "
-                         "supported for this architecture",
-                         arch, (long long)groups);
     if (hp->n_expert == 0)
         return FIRN_OK;
-    if (m->arch->expert_width)
-        FIRN_TRY(u32(ctx, m, m->arch->expert_width, false, &hp->n_ff_expert));
-    if (hp->n_ff_expert == 0)
-        hp->n_ff_expert = m->arch->expert_width ? m->layers[0].n_ff / hp->n_expert_used : m->layers[0].n_ff;
-    if (hp->n_ff_expert <= 0)
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "the width of the experts is missing: %s.%s", arch,
-                         m->arch->expert_width ? m->arch->expert_width : "feed_forward_length");
+    FIRN_TRY(routed_blocks(ctx, m));
+    FIRN_TRY(firn_key_per_layer(ctx, m, "expert_used_count", true, offsetof(firn_layer, n_expert_used)));
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        const int64_t used = m->layers[i].n_expert_used;
+        if (hp->n_expert > MAX_EXPERTS || used > hp->n_expert || used <= 0)
+            return firn_fail(ctx, FIRN_ERR_FORMAT,
+                             "%s uses %lld of %lld experts; at most %d, and at least 1 of them used", arch,
+                             (long long)used, (long long)hp->n_expert, MAX_EXPERTS);
+        hp->n_expert_used = firn_max_i64(hp->n_expert_used, used);
+    }
+    FIRN_TRY(router(ctx, m));
+    return expert_widths(ctx, m);
+}
+
+/* ---- the whole ---- */
+
+static firn_status scales(firn_context *ctx, firn_model *m)
+{
+    firn_hparams *hp = &m->hp;
+    float attention = 0, embedding = 0, residual = 0, logit = 1;
+
+    hp->embedding_scale = hp->residual_scale = hp->logit_scale = 1;
+    if (!m->arch->scales)
+        return FIRN_OK;
+    FIRN_TRY(firn_key_f32(ctx, m, "logit_scale", true, &logit));
+    FIRN_TRY(firn_key_f32(ctx, m, "residual_scale", false, &residual));
+    FIRN_TRY(firn_key_f32(ctx, m, "embedding_scale", false, &embedding));
+    FIRN_TRY(firn_key_f32(ctx, m, "attention.scale", false, &attention));
+    if (logit == 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.logit_scale is 0, and logits are divided by it", m->arch->name);
+    hp->logit_scale = logit;
+    if (residual != 0)
+        hp->residual_scale = residual;
+    if (embedding != 0)
+        hp->embedding_scale = embedding;
+    if (attention != 0)
+        hp->attention_scale = attention;
+    return FIRN_OK;
+}
+
+static firn_status vocabulary(firn_context *ctx, firn_model *m)
+{
+    const firn_kv *tokens = firn_gguf_kv(m->gguf, "tokenizer.ggml.tokens");
+
+    if (tokens && tokens->type == FIRN_KV_ARRAY && tokens->element == FIRN_KV_STRING && tokens->n <= MAX_DIM)
+        m->hp.n_vocab = (int64_t)tokens->n;
+    else
+        FIRN_TRY(firn_key_u32(ctx, m, "vocab_size", true, &m->hp.n_vocab));
+    if (m->hp.n_vocab <= 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT,
+                         "the model has no vocabulary: tokenizer.ggml.tokens is missing or empty");
     return FIRN_OK;
 }
 
@@ -152,14 +350,14 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
     const char *arch = m->arch->name;
     int64_t nextn = 0;
     bool causal = true;
-    char key[KEY_BYTES];
+    char key[FIRN_KEY_BYTES];
 
-    FIRN_TRY(u32(ctx, m, "context_length", true, &hp->n_ctx_train));
-    FIRN_TRY(u32(ctx, m, "embedding_length", true, &hp->n_embd));
-    FIRN_TRY(u32(ctx, m, "block_count", true, &hp->n_block));
-    FIRN_TRY(u32(ctx, m, "nextn_predict_layers", false, &nextn));
-    FIRN_TRY(f32(ctx, m, "attention.layer_norm_rms_epsilon", true, &hp->norm_eps));
-    FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, key_of(key, m, "attention.causal"), false, &causal));
+    FIRN_TRY(firn_key_u32(ctx, m, "context_length", true, &hp->n_ctx_train));
+    FIRN_TRY(firn_key_u32(ctx, m, "embedding_length", true, &hp->n_embd));
+    FIRN_TRY(firn_key_u32(ctx, m, "block_count", true, &hp->n_block));
+    FIRN_TRY(firn_key_u32(ctx, m, "nextn_predict_layers", false, &nextn));
+    FIRN_TRY(firn_key_f32(ctx, m, "attention.layer_norm_rms_epsilon", true, &hp->norm_eps));
+    FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "attention.causal"), false, &causal));
     hp->n_layer = hp->n_block - nextn;
     if (hp->n_layer <= 0 || hp->n_block > MAX_LAYERS)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.block_count is %lld; 1 to %d blocks are possible", arch,
@@ -170,42 +368,16 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
     if (!causal)
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "%s is false: attention that sees the future is not supported",
                          key);
-
-    const firn_kv *tokens = firn_gguf_kv(m->gguf, "tokenizer.ggml.tokens");
-    if (tokens && tokens->type == FIRN_KV_ARRAY && tokens->element == FIRN_KV_STRING && tokens->n <= MAX_DIM)
-        hp->n_vocab = (int64_t)tokens->n;
-    else
-        FIRN_TRY(u32(ctx, m, "vocab_size", true, &hp->n_vocab));
-    if (hp->n_vocab <= 0)
-        return firn_fail(ctx, FIRN_ERR_FORMAT,
-                         "the model has no vocabulary: tokenizer.ggml.tokens is missing or empty");
-
+    FIRN_TRY(vocabulary(ctx, m));
     m->layers = firn_alloc_zeroed(m->ctx, (size_t)hp->n_layer, sizeof *m->layers);
     if (!m->layers)
         return FIRN_ERR_MEMORY;
-    FIRN_TRY(per_layer(ctx, m, "attention.head_count", true, offsetof(firn_layer, n_head)));
-    for (int64_t i = 0; i < hp->n_layer; i++)
-        m->layers[i].n_head_kv = m->layers[i].n_head;
-    FIRN_TRY(per_layer(ctx, m, "attention.head_count_kv", false, offsetof(firn_layer, n_head_kv)));
-    FIRN_TRY(per_layer(ctx, m, "feed_forward_length", false, offsetof(firn_layer, n_ff)));
-    for (int64_t i = 0; i < hp->n_layer; i++) {
-        const firn_layer *l = &m->layers[i];
-        if (l->n_head <= 0 || l->n_head_kv <= 0 || l->n_head % l->n_head_kv || l->n_head > 4096)
-            return firn_fail(ctx, FIRN_ERR_FORMAT, "block %lld has %lld query heads over %lld key heads", (long long)i,
-                             (long long)l->n_head, (long long)l->n_head_kv);
-    }
-    hp->head_k = hp->head_v = hp->n_embd / m->layers[0].n_head;
-    FIRN_TRY(u32(ctx, m, "attention.key_length", false, &hp->head_k));
-    FIRN_TRY(u32(ctx, m, "attention.value_length", false, &hp->head_v));
-    if (hp->head_k <= 0 || hp->head_v <= 0 || hp->head_k > 65536 || hp->head_v > 65536)
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "heads of %lld and %lld values are not possible", (long long)hp->head_k,
-                         (long long)hp->head_v);
-    FIRN_TRY(rope(ctx, m));
+    FIRN_TRY(firn_key_per_layer(ctx, m, "feed_forward_length", false, offsetof(firn_layer, n_ff)));
+    FIRN_TRY(heads(ctx, m));
+    FIRN_TRY(scales(ctx, m));
     FIRN_TRY(experts(ctx, m));
-    for (int64_t i = 0; i < hp->n_layer; i++) {
-        m->layers[i].experts = hp->n_expert > 0;
+    for (int64_t i = 0; i < hp->n_layer; i++)
         if (!m->layers[i].experts && m->layers[i].n_ff <= 0)
             return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.feed_forward_length is missing or 0", arch);
-    }
     return FIRN_OK;
 }

@@ -25,16 +25,30 @@ extern const firn_tensor_row firn_tensor_rows[FIRN_T_COUNT];
 /* What the metadata says, checked. */
 typedef struct {
     int64_t n_vocab, n_embd, n_ctx_train;
-    int64_t n_block, n_layer; /* in the file; those that run (without next-token-prediction blocks) */
-    int64_t n_expert, n_expert_used, n_ff_expert;
-    int64_t head_k, head_v; /* values of one head of q and k; of v */
+    int64_t n_block, n_layer;        /* in the file; those that run (without next-token-prediction blocks) */
+    int64_t n_expert, n_expert_used; /* the most that a block uses */
+    int64_t head_k, head_v;          /* values of one head of q and k; of v */
+    int64_t window;                  /* keys that a token sees in blocks with a window, itself among them; 0: none */
     float norm_eps;
+    float attention_scale;                              /* of q . k */
+    float embedding_scale, residual_scale, logit_scale; /* 1: as they are; logits are divided by theirs */
     firn_rope_params rope;
+    bool longrope; /* factors of their own for contexts beyond rope.n_ctx_orig */
+    struct {
+        firn_gate gate;
+        bool renormalize;
+        float scale;                   /* 1: none */
+        int64_t n_group, n_group_used; /* of consecutive experts, 1: no groups */
+    } router;
 } firn_hparams;
 
 typedef struct {
-    int64_t n_head, n_head_kv, n_ff;
-    bool experts;
+    int64_t n_head, n_head_kv;
+    int64_t n_ff, n_ff_expert, n_ff_shared; /* n_ff_shared 0: no shared expert */
+    int64_t n_expert_used;
+    int64_t k_row, v_row; /* values that a token adds to the caches of keys and values */
+    int64_t window;       /* not 0: it sees hp.window keys */
+    bool experts, rotates;
     const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
 } firn_layer;
 
@@ -46,7 +60,8 @@ struct firn_model {
     firn_model_info info;
     char *name;
     firn_layer *layers; /* [n_layer] */
-    const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *rope_freqs;
+    const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias;
+    const firn_gguf_tensor *rope_freqs, *rope_long, *rope_short; /* see firn_model_factors */
 };
 
 /* A model of an open file, which becomes the model's, also on failure. */
@@ -57,6 +72,11 @@ firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const 
 
 /* hp and the per-layer numbers (model->layers is made here). Every value is checked. */
 firn_status firn_hparams_read(firn_context *ctx, firn_model *model);
+
+/* The divisors of the rotary angles for passes whose longest document has n_ctx tokens; NULL: none. */
+const firn_gguf_tensor *firn_model_factors(const firn_model *model, int64_t n_ctx);
+/* wanted.c: finds every tensor that the architecture asks for, and refuses one that nothing asks for. */
+firn_status firn_model_want_all(firn_context *ctx, firn_model *model);
 
 /* Where a tensor of that name belongs: its block (-1: outside) and id (FIRN_T_COUNT outside the blocks). NULL when the
  * model has none of that name. *bias tells a bias from a weight. */

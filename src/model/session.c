@@ -57,6 +57,7 @@ struct firn_session {
     float *gradients;
     void *gradients_memory;
     int64_t *expert_load;
+    int64_t longest;       /* tokens of the longest document of this pass */
     int32_t *host_numbers; /* what goes to `numbers`, and comes from `ids` */
     float *host_loss;
 };
@@ -80,17 +81,21 @@ static int64_t at_range(const firn_session *s)
 {
     return 2 * padded(s);
 }
-static int64_t at_pick(const firn_session *s)
+static int64_t at_window(const firn_session *s)
 {
     return 4 * padded(s);
 }
+static int64_t at_pick(const firn_session *s)
+{
+    return 6 * padded(s);
+}
 static int64_t at_targets(const firn_session *s)
 {
-    return 5 * padded(s);
+    return 7 * padded(s);
 }
 static int64_t n_numbers(const firn_session *s)
 {
-    return 6 * padded(s);
+    return 8 * padded(s);
 }
 
 /* Block inputs have one row more than tokens: what the head's last chunk picks to fill up. */
@@ -488,8 +493,8 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
     FIRN_TRY(firn_exec_bind(exec, k->x, s->inputs, input_offset(s, layer)));
     FIRN_TRY(firn_exec_bind(exec, k->y, s->inputs, input_offset(s, layer + 1)));
     FIRN_TRY(firn_exec_bind(exec, k->position, s->numbers, (size_t)at_position(s) * word));
-    FIRN_TRY(firn_exec_bind(exec, k->range, s->numbers, (size_t)at_range(s) * word));
-    FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, s->model->rope_freqs));
+    FIRN_TRY(firn_exec_bind(exec, k->range, s->numbers, (size_t)(l->window ? at_window(s) : at_range(s)) * word));
+    FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, firn_model_factors(s->model, s->longest)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, s->ids, ids_bytes(s) * (size_t)layer));
     for (int i = 0; i < FIRN_T_COUNT; i++) {
@@ -587,11 +592,12 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
     firn_context *ctx = s->ctx;
     const int64_t n = batch->n_tokens, v = s->model->hp.n_vocab;
     int32_t *tokens = s->host_numbers + at_tokens(), *position = s->host_numbers + at_position(s),
-            *range = s->host_numbers + at_range(s), *pick = s->host_numbers + at_pick(s),
-            *target = s->host_numbers + at_targets(s);
+            *range = s->host_numbers + at_range(s), *window = s->host_numbers + at_window(s),
+            *pick = s->host_numbers + at_pick(s), *target = s->host_numbers + at_targets(s);
     int64_t m = 0;
 
     memset(s->host_numbers, 0, (size_t)n_numbers(s) * sizeof *s->host_numbers);
+    s->longest = 0;
     for (int64_t t = 0; t < n; t++) {
         FIRN_EXPECT(ctx, batch->tokens[t] >= 0 && batch->tokens[t] < v,
                     "token %lld is %d; the vocabulary has 0 to %lld", (long long)t, batch->tokens[t], (long long)v - 1);
@@ -602,6 +608,9 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
         position[t] = batch->position[t];
         range[2 * t] = batch->first[t];
         range[2 * t + 1] = (int32_t)t + 1;
+        window[2 * t] = (int32_t)firn_max_i64(range[2 * t], t + 1 - s->model->hp.window);
+        window[2 * t + 1] = range[2 * t + 1];
+        s->longest = firn_max_i64(s->longest, (int64_t)position[t] + 1);
         if (!targets || batch->targets[t] >= 0) {
             FIRN_EXPECT(ctx, !targets || batch->targets[t] < v, "target %lld is %d; the vocabulary has 0 to %lld",
                         (long long)t, batch->targets[t], (long long)v - 1);
@@ -620,11 +629,11 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
 static firn_status count_experts(firn_session *s, const pass *p)
 {
     const firn_hparams *hp = &s->model->hp;
-    const int64_t n = p->n_tokens * hp->n_expert_used;
 
-    if (!s->expert_load)
-        return FIRN_OK;
-    for (int64_t i = 0; i < s->n_layer; i++) {
+    for (int64_t i = 0; s->expert_load && i < s->n_layer; i++) {
+        const int64_t n = p->n_tokens * s->model->layers[i].n_expert_used;
+        if (!s->model->layers[i].experts)
+            continue;
         FIRN_TRY(firn_buffer_read(s->ids, ids_bytes(s) * (size_t)i, s->host_numbers, (size_t)n * sizeof(int32_t)));
         for (int64_t j = 0; j < n; j++)
             if (s->host_numbers[j] >= 0 && s->host_numbers[j] < hp->n_expert)

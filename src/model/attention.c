@@ -1,0 +1,82 @@
+/* Attention with heads of their own: q, k, v from one fused product or three, norms, rotation, grouped heads, sinks.
+ * Which keys a token sees (causality, documents, windows, the cache's length) is the `range` slot's affair.
+ *
+ * d = n_embd, n = tokens, H and G = query and key-value heads, hd = values of a head. */
+#include "model/build.h"
+
+firn_tensor *firn_build_heads(firn_builder *u, firn_tensor *x, int64_t offset, int64_t hd, int64_t n_head)
+{
+    if (!x)
+        return NULL;
+    return firn_view(u->g, x, 3, (int64_t[]){hd, n_head, u->n}, (int64_t[]){4, 4 * hd, x->nb[1]}, 4 * offset);
+}
+
+/* q or k: norm, rotation. */
+static firn_tensor *prepared(firn_builder *u, firn_tensor *x, firn_tensor_id id, firn_tensor_id norm, int64_t hd,
+                             int64_t n_head)
+{
+    const firn_model *m = u->model;
+    firn_block *k = u->block;
+    firn_graph *g = u->g;
+
+    if (k->weight[norm] && m->arch->qk_norm == FIRN_QK_NORM_WHOLE_ROW && x) {
+        firn_tensor *row = firn_view(g, x, 2, (int64_t[]){hd * n_head, u->n}, (int64_t[]){4, x->nb[2]}, 0);
+        x = firn_build_heads(u, firn_rms_norm(g, row, k->weight[norm], m->hp.norm_eps), 0, hd, n_head);
+    } else if (k->weight[norm]) {
+        x = firn_rms_norm(g, x, k->weight[norm], m->hp.norm_eps);
+    }
+    if (!u->layer->rotates)
+        return x;
+    return firn_named(firn_rope(g, x, k->position, k->factors, &m->hp.rope), "rotated %s", firn_tensor_rows[id].base);
+}
+
+/* A separate bias of a fused product; one of a product of its own is added there. */
+static firn_tensor *late_bias(firn_builder *u, firn_tensor *x, firn_tensor_id id, int64_t hd, int64_t n_head)
+{
+    firn_tensor *bias = u->block->bias[id];
+
+    if (!bias || !u->block->weight[FIRN_T_ATTN_QKV])
+        return x;
+    return firn_add(u->g, x, firn_reshape(u->g, bias, 2, (int64_t[]){hd, n_head}));
+}
+
+firn_tensor *firn_build_through_cache(firn_builder *u, firn_tensor *x, firn_tensor *cache, int64_t hd, int64_t n_head)
+{
+    firn_graph *g = u->g;
+
+    if (!cache)
+        return x;
+    firn_tensor *row = firn_reshape(g, firn_cont(g, x), 2, (int64_t[]){hd * n_head, u->n});
+    firn_tensor *all = firn_set_rows(g, cache, row, u->block->row);
+    return all ? firn_view(g, all, 3, (int64_t[]){hd, n_head, u->block->kind.n_cache},
+                           (int64_t[]){4, 4 * hd, all->nb[1]}, 0)
+               : NULL;
+}
+
+firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
+{
+    const firn_hparams *hp = &u->model->hp;
+    firn_block *blk = u->block;
+    firn_graph *g = u->g;
+    const int64_t H = u->layer->n_head, G = u->layer->n_head_kv, hk = hp->head_k, hv = hp->head_v;
+    firn_tensor *q, *k, *v;
+
+    if (blk->weight[FIRN_T_ATTN_QKV]) {
+        firn_tensor *qkv = firn_build_product(u, FIRN_T_ATTN_QKV, x); /* rows of q, then k, then v */
+        q = late_bias(u, firn_build_heads(u, qkv, 0, hk, H), FIRN_T_ATTN_Q, hk, H);
+        k = late_bias(u, firn_build_heads(u, qkv, H * hk, hk, G), FIRN_T_ATTN_K, hk, G);
+        v = late_bias(u, firn_build_heads(u, qkv, (H + G) * hk, hv, G), FIRN_T_ATTN_V, hv, G);
+    } else {
+        q = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_Q, x), 0, hk, H);
+        k = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_K, x), 0, hk, G);
+        v = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_V, x), 0, hv, G);
+    }
+    q = prepared(u, q, FIRN_T_ATTN_Q, FIRN_T_ATTN_Q_NORM, hk, H);
+    k = prepared(u, k, FIRN_T_ATTN_K, FIRN_T_ATTN_K_NORM, hk, G);
+    k = firn_build_through_cache(u, k, blk->k_cache, hk, G);
+    v = firn_build_through_cache(u, v, blk->v_cache, hv, G);
+
+    firn_tensor *o = firn_attention(g, q, k, v, blk->range, blk->weight[FIRN_T_ATTN_SINKS], hp->attention_scale, 0);
+    o = firn_named(o, "attention");
+    return firn_build_product(u, FIRN_T_ATTN_OUTPUT, firn_reshape(g, o, 2, (int64_t[]){hv * H, u->n}));
+}

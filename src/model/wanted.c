@@ -1,0 +1,227 @@
+/* Which tensors an architecture asks for, and whether the file has exactly these.
+ *
+ * Shapes innermost first; d = n_embd, H and G = query and key-value heads, F, Fe, Fs = width of the feed-forward, of an
+ * expert, of the shared expert, E = experts. A tensor that is missing, has another shape or an unusable type, or that
+ * nothing asks for, refuses the file by name: a model that is computed without one of its tensors would be another
+ * model. */
+#include "model/wanted.h"
+
+#include "format/format.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 96 };
+
+/* The shape as "[64, 271]". */
+static const char *shape_text(char text[80], int n_dims, const int64_t *ne)
+{
+    int at = snprintf(text, 80, "[");
+
+    for (int i = 0; i < n_dims; i++)
+        at += snprintf(text + at, (size_t)(80 - at), "%s%lld", i ? ", " : "", (long long)ne[i]);
+    snprintf(text + at, (size_t)(80 - at), "]");
+    return text;
+}
+
+/* *slot = the tensor of that name, checked. `f32`: other types will not do. */
+static firn_status want(firn_context *ctx, const firn_model *m, const firn_gguf_tensor **slot, firn_presence presence,
+                        const char *name, bool f32, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    const int64_t ne[FIRN_MAX_DIMS] = {ne0, ne1 ? ne1 : 1, ne2 ? ne2 : 1, 1};
+    const int n_dims = ne2 ? 3 : ne1 ? 2 : 1;
+    char wanted[80], found[80];
+
+    if (presence == FIRN_ABSENT)
+        return FIRN_OK;
+    const firn_gguf_tensor *t = firn_gguf_find(m->gguf, name);
+    if (!t) {
+        if (presence == FIRN_OPTIONAL)
+            return FIRN_OK;
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "tensor %s is missing; %s models have it, %s", name, m->arch->name,
+                         shape_text(wanted, n_dims, ne));
+    }
+    if (memcmp(t->ne, ne, sizeof ne) != 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "tensor %s should be %s, not %s", name, shape_text(wanted, n_dims, ne),
+                         shape_text(found, t->n_dims, t->ne));
+    if (f32 ? t->type != FIRN_F32 : !firn_format_can_decode(t->type))
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "tensor %s has type %s; %s", name, firn_type_name(t->type),
+                         f32 ? "norms and biases are f32" : "no product here can read that");
+    *slot = t;
+    return FIRN_OK;
+}
+
+firn_status firn_want_weight(firn_context *ctx, firn_model *m, int i, firn_tensor_id id, firn_presence presence,
+                             int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    char name[NAME_BYTES];
+
+    snprintf(name, sizeof name, "blk.%d.%s.weight", i, firn_tensor_rows[id].base);
+    return want(ctx, m, &m->layers[i].weight[id], presence, name, ne1 == 0, ne0, ne1, ne2);
+}
+
+firn_status firn_want_bias(firn_context *ctx, firn_model *m, int i, firn_tensor_id id, firn_presence presence,
+                           int64_t ne0, int64_t ne1)
+{
+    char name[NAME_BYTES];
+
+    snprintf(name, sizeof name, "blk.%d.%s.bias", i, firn_tensor_rows[id].base);
+    return want(ctx, m, &m->layers[i].bias[id], presence, name, true, ne0, ne1, 0);
+}
+
+/* ---- attention ---- */
+
+static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
+{
+    const firn_arch *arch = m->arch;
+    const firn_hparams *hp = &m->hp;
+    const firn_layer *l = &m->layers[i];
+    const int64_t d = hp->n_embd, q = l->n_head * hp->head_k, k = l->n_head_kv * hp->head_k,
+                  v = l->n_head_kv * hp->head_v;
+
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_QKV, FIRN_OPTIONAL, d, q + k + v, 0));
+    /* Fused weights may have one bias, or three separate ones. */
+    const bool fused = l->weight[FIRN_T_ATTN_QKV];
+    const firn_presence split = fused ? FIRN_ABSENT : FIRN_REQUIRED;
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_QKV, fused ? arch->qkv_bias : FIRN_ABSENT, q + k + v, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q, split, d, q, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K, split, d, k, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_V, split, d, v, 0));
+    const firn_presence bias = l->bias[FIRN_T_ATTN_QKV] ? FIRN_ABSENT : arch->qkv_bias;
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_Q, bias, q, 0));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_K, bias, k, 0));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_V, bias, v, 0));
+    if (arch->qk_norm != FIRN_QK_NORM_NONE) {
+        const bool head = arch->qk_norm == FIRN_QK_NORM_PER_HEAD;
+        const firn_presence norm = arch->qk_norm_optional ? FIRN_OPTIONAL : FIRN_REQUIRED;
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? hp->head_k : q, 0, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, norm, head ? hp->head_k : k, 0, 0));
+    }
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_SINKS, arch->sinks, l->n_head, 0, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_OUTPUT, FIRN_REQUIRED, l->n_head * hp->head_v, d, 0));
+    return firn_want_bias(ctx, m, i, FIRN_T_ATTN_OUTPUT, arch->attn_output_bias, d, 0);
+}
+
+static firn_status want_attention(firn_context *ctx, firn_model *m, int i)
+{
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    return want_heads(ctx, m, i);
+}
+
+/* ---- feed-forward ---- */
+
+static firn_status want_dense(firn_context *ctx, firn_model *m, int i)
+{
+    const firn_presence bias = m->arch->ffn_bias;
+    const int64_t d = m->hp.n_embd, f = m->layers[i].n_ff;
+
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE, FIRN_REQUIRED, d, f, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_UP, FIRN_REQUIRED, d, f, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_DOWN, FIRN_REQUIRED, f, d, 0));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE, bias, f, 0));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_UP, bias, f, 0));
+    return firn_want_bias(ctx, m, i, FIRN_T_FFN_DOWN, bias, d, 0);
+}
+
+static firn_status want_experts(firn_context *ctx, firn_model *m, int i)
+{
+    const firn_arch *arch = m->arch;
+    const firn_layer *l = &m->layers[i];
+    const int64_t d = m->hp.n_embd, fe = l->n_ff_expert, e = m->hp.n_expert;
+
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_INP, FIRN_REQUIRED, d, e, 0));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE_INP, arch->router.logit_bias, e, 0));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_EXP_PROBS_B, arch->router.choice_bias, e, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_UP_EXPS, FIRN_OPTIONAL, d, 2 * fe, e));
+    const bool fused = l->weight[FIRN_T_FFN_GATE_UP_EXPS];
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE_UP_EXPS, fused ? arch->expert_bias : FIRN_ABSENT, 2 * fe, e));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_EXPS, fused ? FIRN_ABSENT : arch->expert_gate, d, fe, e));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_UP_EXPS, fused ? FIRN_ABSENT : FIRN_REQUIRED, d, fe, e));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_DOWN_EXPS, FIRN_REQUIRED, fe, d, e));
+    const firn_presence bias = fused ? FIRN_ABSENT : arch->expert_bias;
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE_EXPS, bias, fe, e));
+    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_UP_EXPS, bias, fe, e));
+    return firn_want_bias(ctx, m, i, FIRN_T_FFN_DOWN_EXPS, arch->expert_bias, d, e);
+}
+
+static firn_status want_shared(firn_context *ctx, firn_model *m, int i)
+{
+    const int64_t d = m->hp.n_embd, fs = m->layers[i].n_ff_shared;
+
+    if (m->arch->shared == FIRN_SHARED_GATED)
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_INP_SHEXP, FIRN_REQUIRED, d, 0, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_SHEXP, FIRN_REQUIRED, d, fs, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_UP_SHEXP, FIRN_REQUIRED, d, fs, 0));
+    return firn_want_weight(ctx, m, i, FIRN_T_FFN_DOWN_SHEXP, FIRN_REQUIRED, fs, d, 0);
+}
+
+static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
+{
+    const firn_layer *l = &m->layers[i];
+    const firn_tensor_id norm = m->arch->post_attention_norm ? FIRN_T_POST_ATTENTION_NORM : FIRN_T_FFN_NORM;
+
+    FIRN_TRY(firn_want_weight(ctx, m, i, norm, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    if (!l->experts)
+        return want_dense(ctx, m, i);
+    FIRN_TRY(want_experts(ctx, m, i));
+    return l->n_ff_shared ? want_shared(ctx, m, i) : FIRN_OK;
+}
+
+/* ---- the model ---- */
+
+static firn_status want_factors(firn_context *ctx, firn_model *m)
+{
+    const int64_t n = m->hp.rope.n_rot / 2;
+
+    if (!m->arch->rope_factors)
+        return FIRN_OK;
+    if (!m->hp.longrope)
+        return want(ctx, m, &m->rope_freqs, FIRN_OPTIONAL, "rope_freqs.weight", true, n, 0, 0);
+    FIRN_TRY(want(ctx, m, &m->rope_long, FIRN_OPTIONAL, "rope_factors_long.weight", true, n, 0, 0));
+    return want(ctx, m, &m->rope_short, m->rope_long ? FIRN_REQUIRED : FIRN_ABSENT, "rope_factors_short.weight", true,
+                n, 0, 0);
+}
+
+/* Blocks past n_layer predict further tokens and do not run. */
+static bool skipped(const firn_model *m, const char *name)
+{
+    char *end;
+
+    if (strncmp(name, "blk.", 4) != 0)
+        return false;
+    const long i = strtol(name + 4, &end, 10);
+    return end != name + 4 && *end == '.' && i >= m->hp.n_layer && i < m->hp.n_block;
+}
+
+static firn_status no_others(firn_context *ctx, const firn_model *m)
+{
+    for (size_t i = 0; i < firn_gguf_n_tensors(m->gguf); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(m->gguf, i);
+        int layer;
+        firn_tensor_id id;
+        bool bias;
+        if (firn_model_find(m, t->name, &layer, &id, &bias) != t && !skipped(m, t->name))
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "tensor %s has no place in this %s model", t->name, m->arch->name);
+    }
+    return FIRN_OK;
+}
+
+firn_status firn_model_want_all(firn_context *ctx, firn_model *m)
+{
+    const firn_arch *arch = m->arch;
+    const int64_t d = m->hp.n_embd, v = m->hp.n_vocab;
+
+    FIRN_TRY(want(ctx, m, &m->token_embd, FIRN_REQUIRED, "token_embd.weight", false, d, v, 0));
+    FIRN_TRY(want(ctx, m, &m->output_norm, FIRN_REQUIRED, "output_norm.weight", true, d, 0, 0));
+    FIRN_TRY(want(ctx, m, &m->output, arch->output, "output.weight", false, d, v, 0));
+    if (!m->output)
+        m->output = m->token_embd;
+    FIRN_TRY(want(ctx, m, &m->output_bias, arch->output_bias, "output.bias", true, v, 0, 0));
+    FIRN_TRY(want_factors(ctx, m));
+    for (int i = 0; i < m->hp.n_layer; i++) {
+        FIRN_TRY(want_attention(ctx, m, i));
+        FIRN_TRY(want_feed_forward(ctx, m, i));
+    }
+    return no_others(ctx, m);
+}
