@@ -16,6 +16,17 @@ typedef struct {
     int64_t n_ctx;
     float rope_base, eps;
     bool tied; /* no output.weight */
+    /* All 0 where the model has nothing of the kind. */
+    int64_t n_rot;                             /* values of a head that rotate; 0: all */
+    int64_t n_lead, n_shared;                  /* leading dense blocks; shared experts, each as wide as the others */
+    int64_t n_group, n_group_used;             /* of experts */
+    int gating;                                /* expert_gating_func */
+    bool weights_norm, choice_bias;            /* expert_weights_norm, exp_probs_b */
+    float weights_scale;                       /* expert_weights_scale */
+    float yarn_factor, yarn_log_multiplier;    /* of the context it was trained on first ... */
+    int64_t n_ctx_orig;                        /* ... which has so many tokens */
+    int64_t q_rank, kv_rank, n_nope, n_head_v; /* latent attention where kv_rank is not 0: heads of n_nope + n_rot */
+    bool joint;                                /* attn_kv_b, the old form of latent attention */
 } firn_random_shape;
 
 /* The i-th shape, NULL past the last. */
