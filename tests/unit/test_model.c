@@ -129,7 +129,9 @@ static void test_shared_cases(void **state)
     (void)state;
     if (access(SHARED "/llama/case.json", R_OK) != 0)
         skip();
-    static const char *const names[] = {"mixtral", "qwen3moe-q4_k", "olmoe-iq4_nl", "qwen2", "qwen3"};
+    static const char *const names[] = {"mixtral",  "qwen3moe-q4_k", "olmoe-iq4_nl", "qwen2",         "qwen3",
+                                        "qwen2moe", "qwen2moe-q2_k", "granitemoe",   "granitemoe-q5", "glm4moe",
+                                        "gpt-oss",  "gpt-oss-mxfp4", "ernie4-5-moe"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char folder[512];
         snprintf(folder, sizeof folder, SHARED "/%s", names[i]);
