@@ -88,6 +88,9 @@ FIRN_API int64_t firn_type_block(firn_type type);
 FIRN_API size_t firn_type_size(firn_type type);
 /* Bytes of a row of n elements; n is a multiple of the block. */
 FIRN_API size_t firn_row_bytes(firn_type type, int64_t n);
+/* What addresses and strides of such data are multiples of: 8 or 4 bytes for integers and floats of that size, 1 for
+ * MXFP4, else 2. */
+FIRN_API size_t firn_type_align(firn_type type);
 /* True for the float types that weights come in, packed or not (not for integers). */
 FIRN_API bool firn_type_is_weight(firn_type type);
 
@@ -116,6 +119,8 @@ FIRN_API void firn_context_destroy(firn_context *ctx);
 /* The sentence of the last failure, "" if there was none. Lives until the next failure. */
 FIRN_API const char *firn_error(const firn_context *ctx);
 FIRN_API int firn_context_threads(const firn_context *ctx);
+/* Starts the context's threads now; else the first call that needs them does, and allocates for them then. */
+FIRN_API firn_status firn_context_start(firn_context *ctx);
 
 /* "0.1.0" */
 FIRN_API const char *firn_version(void);

@@ -159,6 +159,51 @@ void firn_pool_run(firn_pool *p, void (*work)(void *, firn_team), void *argument
     }
 }
 
+firn_status firn_context_team(firn_context *ctx, int asked, int *n_threads)
+{
+    FIRN_EXPECT(ctx, asked >= 0 && asked <= ctx->n_threads, "%d threads were asked for; the context has %d", asked,
+                ctx->n_threads);
+    *n_threads = asked ? asked : ctx->n_threads;
+    return FIRN_OK;
+}
+
+typedef struct {
+    void (*work)(void *, firn_team);
+    void *argument;
+    int n_threads;
+} part_job;
+
+static void run_part(void *argument, firn_team team)
+{
+    const part_job *job = argument;
+
+    if (team.ith < job->n_threads)
+        job->work(job->argument, (firn_team){team.ith, job->n_threads, team.pool});
+}
+
+firn_status firn_context_run(firn_context *ctx, int n_threads, void (*work)(void *, firn_team), void *argument)
+{
+    part_job job = {work, argument, 0};
+
+    FIRN_TRY(firn_context_team(ctx, n_threads, &job.n_threads));
+    if (job.n_threads == 1) {
+        work(argument, (firn_team){0, 1, NULL});
+        return FIRN_OK;
+    }
+    firn_pool *pool = firn_context_pool(ctx);
+    if (!pool)
+        return FIRN_ERR_MEMORY;
+    firn_pool_run(pool, run_part, &job);
+    return FIRN_OK;
+}
+
+firn_status firn_context_start(firn_context *ctx)
+{
+    if (!ctx)
+        return FIRN_ERR_ARGUMENT;
+    return ctx->n_threads == 1 || firn_context_pool(ctx) ? FIRN_OK : FIRN_ERR_MEMORY;
+}
+
 void firn_team_barrier(firn_team team)
 {
     firn_pool *p = team.pool;

@@ -28,6 +28,12 @@ int firn_pool_threads(const firn_pool *pool);
 /* Runs work(argument, team) once on every thread, and returns when all are done. Not reentrant. */
 void firn_pool_run(firn_pool *pool, void (*work)(void *argument, firn_team team), void *argument);
 
+/* The same on the first n_threads of the context's threads, 0: all; 1 needs no pool. More than there are is refused. */
+firn_status firn_context_run(firn_context *ctx, int n_threads, void (*work)(void *argument, firn_team team),
+                             void *argument);
+/* How many threads `asked` means, as above. */
+firn_status firn_context_team(firn_context *ctx, int asked, int *n_threads);
+
 /* Inside work: waits until every thread of the team has come here. What was written before is seen after. */
 void firn_team_barrier(firn_team team);
 

@@ -52,6 +52,15 @@ size_t firn_row_bytes(firn_type type, int64_t n)
     return known(type) ? (size_t)(n / types[type].block) * types[type].size : 0;
 }
 
+size_t firn_type_align(firn_type type)
+{
+    const size_t size = firn_type_size(type);
+
+    if (firn_type_block(type) == 1) /* scalars */
+        return size;
+    return size % 2 ? 1 : 2;
+}
+
 bool firn_type_is_weight(firn_type type)
 {
     return known(type) && types[type].weight;

@@ -580,9 +580,18 @@ static int32_t id_of(const firn_gemm *g, int64_t slot)
     return *(const int32_t *)((const char *)g->ids + slot % g->n_used * g->ids_nb[0] + slot / g->n_used * g->ids_nb[1]);
 }
 
-static bool id_is_good(const firn_gemm *g, int32_t id)
+static bool id_in_range(const firn_gemm *g, int32_t id)
 {
     return id >= 0 && id < g->n_expert;
+}
+
+static bool id_is_good(const firn_gemm *g, int32_t id)
+{
+    if (!id_in_range(g, id) || !g->table)
+        return id_in_range(g, id);
+    const int64_t bytes = (g->m - 1) * g->w.nb[1] + (int64_t)firn_row_bytes(g->type, g->k);
+    return g->table[id] >= 0 && g->table[id] <= g->table_bytes - bytes &&
+           g->table[id] % (int64_t)firn_type_align(g->type) == 0;
 }
 
 /* Counting sort, stable. Bad ids are reported, their rows cleared, and then they are no longer there. */
@@ -599,7 +608,7 @@ static void sort_slots(job *j, firn_gemm_fault *fault)
             continue;
         }
         if (!found && fault)
-            *fault = (firn_gemm_fault){true, slot, id};
+            *fault = (firn_gemm_fault){true, slot, id, id_in_range(g, id)};
         found = true;
         if (g->kind != FIRN_GEMM_OUTER && !g->accumulate)
             memset((char *)g->out + row_offset(j, g->out_nb, g->n_used, 0, slot), 0,

@@ -43,6 +43,7 @@ typedef struct {
     int64_t ids_nb[2];
     int64_t n_expert, n_used, n_tokens, x_slots;
     const int64_t *table; /* [n_expert] byte offsets from w.data in place of w.nb[2]; FORWARD only, or NULL */
+    int64_t table_bytes;  /* of all that lies behind w.data: an expert that is asked for must be inside */
 
     /* dense */
     int64_t n, n2, n3, w_n2, w_n3; /* n2, n3, w_n2, w_n3: 0 reads as 1 */
@@ -50,12 +51,13 @@ typedef struct {
     const firn_kernel_set *set; /* NULL: firn_kernel_set_default() */
 } firn_gemm;
 
-/* The first id outside [0, n_expert), in the order slot t*n_used + s. Its row of out is zero (unchanged when
- * accumulating), and OUTER leaves it out. */
+/* The first id outside [0, n_expert), or whose expert the table puts outside w, in the order slot t*n_used + s. Its row
+ * of out is zero (unchanged when accumulating), and OUTER leaves it out. */
 typedef struct {
     bool found;
     int64_t slot;
     int32_t id;
+    bool outside; /* the id is in range, its table entry is not */
 } firn_gemm_fault;
 
 /* Can the product read such weights? */

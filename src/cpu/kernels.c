@@ -61,7 +61,11 @@ static firn_gemm describe(const firn_tensor *y, const firn_call *call)
     g.kind = op == &firn_op_mul_mat_id ? FIRN_GEMM_FORWARD : FIRN_GEMM_BACK;
     g.n_expert = w->ne[2];
     g.x_slots = x->ne[1];
-    g.table = g.kind == FIRN_GEMM_FORWARD && y->src[3] ? src[3] : NULL;
+    if (g.kind == FIRN_GEMM_FORWARD && y->src[3]) {
+        g.n_expert = y->src[3]->ne[0];
+        g.table = src[3];
+        g.table_bytes = (int64_t)firn_n_bytes(w);
+    }
     return g;
 }
 
@@ -85,7 +89,9 @@ static void run_product(const firn_call *call, firn_team team)
     firn_gemm_fault fault = {0};
 
     firn_gemm_run(&g, call->work, team, &fault);
-    if (fault.found)
+    if (fault.found && fault.outside)
+        firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.id, g.table[fault.id], g.table_bytes);
+    else if (fault.found)
         firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.slot, fault.id, g.n_expert);
 }
 

@@ -48,7 +48,7 @@ static void run_rows(void *argument, firn_team team)
 static firn_status check_side(firn_context *ctx, const char *what, firn_type type, const void *data, size_t stride,
                               int64_t n, int64_t rows)
 {
-    const size_t align = type == FIRN_F32 ? 4 : 2;
+    const size_t align = firn_type_align(type);
     size_t extent;
 
     FIRN_EXPECT(ctx, data, "%s must not be null", what);
@@ -58,17 +58,19 @@ static firn_status check_side(firn_context *ctx, const char *what, firn_type typ
                 stride, firn_row_bytes(type, n));
     FIRN_EXPECT(ctx, firn_mul_size(stride, (size_t)rows, &extent),
                 "%lld rows of %zu bytes are more than memory can hold", (long long)rows, stride);
-    /* MXFP4 is all bytes; its rows may lie anywhere. */
-    FIRN_EXPECT(ctx, ((uintptr_t)data % align == 0 && stride % align == 0) || firn_type_size(type) % 2 == 1,
+    FIRN_EXPECT(ctx, (uintptr_t)data % align == 0 && stride % align == 0,
                 "%s and its stride must be multiples of %zu bytes", what, align);
+    FIRN_EXPECT(ctx, extent <= UINTPTR_MAX - (uintptr_t)data, "%s passes the end of the address space", what);
     return FIRN_OK;
 }
 
 static firn_status run(firn_context *ctx, firn_type packed, bool decode, const void *src, size_t src_stride, int64_t n,
-                       int64_t rows, const float *importance, void *dst, size_t dst_stride)
+                       int64_t rows, const float *importance, void *dst, size_t dst_stride, int n_threads)
 {
     const char *name = firn_type_name(packed);
 
+    if (!ctx)
+        return FIRN_ERR_ARGUMENT;
     if (!name || (decode ? !firn_type_can_decode(packed) : !firn_type_can_encode(packed)))
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "there is no %s for type %s (%d)", decode ? "decoder" : "encoder",
                          name ? name : "unknown", (int)packed);
@@ -90,21 +92,17 @@ static firn_status run(firn_context *ctx, firn_type packed, bool decode, const v
                     .dst_stride = dst_stride,
                     .n = n,
                     .rows = rows};
-    firn_pool *pool = firn_context_pool(ctx);
-    if (!pool)
-        return FIRN_ERR_MEMORY;
-    firn_pool_run(pool, run_rows, &job);
-    return FIRN_OK;
+    return firn_context_run(ctx, n_threads, run_rows, &job);
 }
 
 firn_status firn_decode_rows(firn_context *ctx, firn_type type, const void *src, size_t src_stride, int64_t n,
-                             int64_t rows, float *dst, size_t dst_stride)
+                             int64_t rows, float *dst, size_t dst_stride, int n_threads)
 {
-    return run(ctx, type, true, src, src_stride, n, rows, NULL, dst, dst_stride);
+    return run(ctx, type, true, src, src_stride, n, rows, NULL, dst, dst_stride, n_threads);
 }
 
 firn_status firn_encode_rows(firn_context *ctx, firn_type type, const float *src, size_t src_stride, int64_t n,
-                             int64_t rows, const float *importance, void *dst, size_t dst_stride)
+                             int64_t rows, const float *importance, void *dst, size_t dst_stride, int n_threads)
 {
-    return run(ctx, type, false, src, src_stride, n, rows, importance, dst, dst_stride);
+    return run(ctx, type, false, src, src_stride, n, rows, importance, dst, dst_stride, n_threads);
 }

@@ -216,8 +216,8 @@ static void there_and_back(firn_type type, const float *x, const float *w, int64
     const size_t bytes = firn_row_bytes(type, n), stride = (size_t)n * sizeof(float);
     void *packed = firn_alloc(ctx, bytes * (size_t)rows);
 
-    assert_int_equal(firn_encode_rows(ctx, type, x, stride, n, rows, w, packed, bytes), FIRN_OK);
-    assert_int_equal(firn_decode_rows(ctx, type, packed, bytes, n, rows, y, stride), FIRN_OK);
+    assert_int_equal(firn_encode_rows(ctx, type, x, stride, n, rows, w, packed, bytes, 0), FIRN_OK);
+    assert_int_equal(firn_decode_rows(ctx, type, packed, bytes, n, rows, y, stride, 0), FIRN_OK);
     firn_free(ctx, packed);
 }
 
@@ -317,14 +317,14 @@ static void rows_do_not_depend_on_company(void **state)
         const size_t bytes = firn_row_bytes(type, N), stride = bytes + GAP;
         uint8_t *one = firn_alloc(ctx, bytes), *all = firn_alloc(ctx, stride * R);
         memset(all, 0xa5, stride * R);
-        assert_int_equal(firn_encode_rows(many, type, x, N * sizeof *x, N, R, NULL, all, stride), FIRN_OK);
+        assert_int_equal(firn_encode_rows(many, type, x, N * sizeof *x, N, R, NULL, all, stride, 0), FIRN_OK);
         for (int r = 0; r < R; r++) {
             firn_encode_row(type, x + N * r, N, NULL, one);
             assert_memory_equal(one, all + stride * (size_t)r, bytes);
             for (int i = 0; i < GAP; i++)
                 assert_int_equal(all[stride * (size_t)r + bytes + (size_t)i], 0xa5);
         }
-        assert_int_equal(firn_decode_rows(many, type, all, stride, N, R, y, N * sizeof *y), FIRN_OK);
+        assert_int_equal(firn_decode_rows(many, type, all, stride, N, R, y, N * sizeof *y, 0), FIRN_OK);
         firn_decode_row(type, all + 3 * stride, N, x + N * R);
         assert_memory_equal(x + N * R, y + 3 * N, N * sizeof *y);
         firn_free(ctx, one);
@@ -346,27 +346,27 @@ static void wrong_calls_are_refused(void **state)
         assert_int_equal(call, status);                                                                                \
         assert_string_equal(firn_error(ctx), sentence);                                                                \
     } while (0)
-    REFUSED(firn_decode_rows(ctx, FIRN_I32, packed, 4, 1, 1, x, 4), FIRN_ERR_UNSUPPORTED,
+    REFUSED(firn_decode_rows(ctx, FIRN_I32, packed, 4, 1, 1, x, 4, 0), FIRN_ERR_UNSUPPORTED,
             "there is no decoder for type i32 (26)");
-    REFUSED(firn_encode_rows(ctx, FIRN_IQ2_S, x, 1024, 256, 1, NULL, packed, 82), FIRN_ERR_UNSUPPORTED,
+    REFUSED(firn_encode_rows(ctx, FIRN_IQ2_S, x, 1024, 256, 1, NULL, packed, 82, 0), FIRN_ERR_UNSUPPORTED,
             "there is no encoder for type iq2_s (22)");
-    REFUSED(firn_decode_rows(ctx, (firn_type)77, packed, 4, 1, 1, x, 4), FIRN_ERR_UNSUPPORTED,
+    REFUSED(firn_decode_rows(ctx, (firn_type)77, packed, 4, 1, 1, x, 4, 0), FIRN_ERR_UNSUPPORTED,
             "there is no decoder for type unknown (77)");
-    REFUSED(firn_decode_rows(ctx, FIRN_Q4_K, packed, 144, 128, 1, x, 1024), FIRN_ERR_ARGUMENT,
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_K, packed, 144, 128, 1, x, 1024, 0), FIRN_ERR_ARGUMENT,
             "q4_K has blocks of 256 weights; a row of 128 is no multiple");
-    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, 18, -32, 1, x, 1024), FIRN_ERR_ARGUMENT,
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, 18, -32, 1, x, 1024, 0), FIRN_ERR_ARGUMENT,
             "sizes must not be negative: -32 weights, 1 rows");
-    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, NULL, 18, 32, 1, x, 128), FIRN_ERR_ARGUMENT, "src must not be null");
-    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, 16, 32, 2, x, 128), FIRN_ERR_ARGUMENT,
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, NULL, 18, 32, 1, x, 128, 0), FIRN_ERR_ARGUMENT, "src must not be null");
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, 16, 32, 2, x, 128, 0), FIRN_ERR_ARGUMENT,
             "rows of src are 16 bytes apart and need 18 bytes each");
-    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, (char *)packed + 1, 18, 32, 2, x, 128), FIRN_ERR_ARGUMENT,
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, (char *)packed + 1, 18, 32, 2, x, 128, 0), FIRN_ERR_ARGUMENT,
             "src and its stride must be multiples of 2 bytes");
-    REFUSED(firn_encode_rows(ctx, FIRN_Q4_0, x, 128, 32, 1, NULL, packed, 10), FIRN_ERR_ARGUMENT,
+    REFUSED(firn_encode_rows(ctx, FIRN_Q4_0, x, 128, 32, 1, NULL, packed, 10, 0), FIRN_ERR_ARGUMENT,
             "rows of dst are 10 bytes apart and need 18 bytes each");
-    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, SIZE_MAX / 2 - 1, 32, 64, x, 128), FIRN_ERR_ARGUMENT,
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, SIZE_MAX / 2 - 1, 32, 64, x, 128, 0), FIRN_ERR_ARGUMENT,
             "64 rows of 9223372036854775806 bytes are more than memory can hold");
 #undef REFUSED
-    assert_int_equal(firn_decode_rows(ctx, FIRN_Q4_0, NULL, 0, 0, 5, NULL, 0), FIRN_OK);
+    assert_int_equal(firn_decode_rows(ctx, FIRN_Q4_0, NULL, 0, 0, 5, NULL, 0, 0), FIRN_OK);
 }
 
 static int setup(void **state)

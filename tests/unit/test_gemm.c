@@ -169,6 +169,7 @@ static void make_weights(problem *p, const shape *s, int format, int64_t n_group
     g->type = type;
     g->w = (firn_gemm_view){p->w, {0, row_bytes, expert, expert * s->w_n2}};
     g->table = s->table ? p->table : NULL;
+    g->table_bytes = n_bytes;
 }
 
 static void fill(operand *o)
