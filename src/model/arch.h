@@ -38,6 +38,7 @@ typedef enum {
 typedef struct {
     firn_gate gate;            /* where the file does not say */
     firn_presence gate_key;    /* expert_gating_func */
+    bool gate_by_size;         /* ... but sigmoid in models of the size of GLM-4.7-Flash */
     bool renormalize;          /* the chosen weights are divided by max(their sum, 2^-14) */
     bool renormalize_key;      /* ... where expert_weights_norm says so */
     bool scale_key;            /* the chosen weights are multiplied by expert_weights_scale */

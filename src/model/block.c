@@ -88,7 +88,8 @@ static void make_slots(firn_builder *u)
     if (k->kind.n_cache) {
         k->row = firn_slot(g, FIRN_I32, 1, &u->n, "cache row");
         k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->k_row, k->kind.n_cache}, "k cache");
-        k->v_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->v_row, k->kind.n_cache}, "v cache");
+        if (l->v_row)
+            k->v_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->v_row, k->kind.n_cache}, "v cache");
     }
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_gguf_tensor *w = l->weight[i];
@@ -174,6 +175,11 @@ static firn_tensor *residual(firn_builder *u, firn_tensor *x)
     return scale == 1 ? x : firn_scale(u->g, x, scale);
 }
 
+static firn_tensor *attention(firn_builder *u, firn_tensor *x)
+{
+    return u->model->arch->attention == FIRN_ATTENTION_MLA ? firn_build_mla(u, x) : firn_build_attention(u, x);
+}
+
 static void forward(firn_builder *u)
 {
     firn_block *k = u->block;
@@ -182,7 +188,7 @@ static void forward(firn_builder *u)
     const firn_tensor_id norm = k->weight[FIRN_T_FFN_NORM] ? FIRN_T_FFN_NORM : FIRN_T_POST_ATTENTION_NORM;
 
     firn_tensor *h = firn_named(firn_rms_norm(g, k->x, k->weight[FIRN_T_ATTN_NORM], eps), "attn_norm");
-    firn_tensor *x = firn_named(firn_add(g, k->x, residual(u, firn_build_attention(u, h))), "after attention");
+    firn_tensor *x = firn_named(firn_add(g, k->x, residual(u, attention(u, h))), "after attention");
     h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
     k->y = firn_output(g, firn_named(firn_add(g, x, residual(u, firn_build_feed_forward(u, h))), "block output"));
 }

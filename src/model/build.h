@@ -24,6 +24,7 @@ firn_tensor *firn_build_routed(firn_builder *u, firn_tensor_id id, firn_tensor *
 /* ---- parts: x [d, n], normed, -> [d, n] ---- */
 
 firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x);
+firn_tensor *firn_build_mla(firn_builder *u, firn_tensor *x); /* mla.c */
 firn_tensor *firn_build_feed_forward(firn_builder *u, firn_tensor *x);
 
 /* ---- for attention of other kinds (attention.c) ---- */

@@ -154,7 +154,8 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, AT_POSITION * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->range, g->numbers, (l->window ? AT_WINDOW : AT_RANGE) * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->k_cache, g->k_cache, k_at));
-    FIRN_TRY(firn_exec_bind(exec, k->v_cache, g->v_cache, v_at));
+    if (k->v_cache)
+        FIRN_TRY(firn_exec_bind(exec, k->v_cache, g->v_cache, v_at));
     FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
@@ -241,7 +242,8 @@ static firn_status prepare(firn_generator *g)
                 "the cache would have more bytes than this machine can address");
     FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, &g->weights));
     FIRN_TRY(firn_buffer_create(g->device, (size_t)k, &g->k_cache));
-    FIRN_TRY(firn_buffer_create(g->device, (size_t)v, &g->v_cache));
+    if (v)
+        FIRN_TRY(firn_buffer_create(g->device, (size_t)v, &g->v_cache));
     FIRN_TRY(firn_buffer_create(g->device, 2 * BATCH * row_bytes(g), &g->x));
     FIRN_TRY(firn_buffer_create(g->device, N_NUMBERS * sizeof(int32_t), &g->numbers));
     FIRN_TRY(firn_buffer_create(g->device, (size_t)hp->n_vocab * sizeof(float), &g->logits));

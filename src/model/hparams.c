@@ -2,6 +2,8 @@
  * the file is used before it has passed here. */
 #include "model/hparams.h"
 
+#include "model/mla.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -183,6 +185,8 @@ static firn_status heads(firn_context *ctx, firn_model *m)
     if (hp->head_k <= 0 || hp->head_v <= 0 || hp->head_k > 65536 || hp->head_v > 65536)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "heads of %lld and %lld values are not possible", (long long)hp->head_k,
                          (long long)hp->head_v);
+    if (m->arch->attention == FIRN_ATTENTION_MLA)
+        FIRN_TRY(firn_mla_heads(ctx, m));
     FIRN_TRY(rope(ctx, m));
     hp->attention_scale = 1.0f / sqrtf((float)hp->head_k);
     for (int64_t i = 0; i < hp->n_layer; i++) {
@@ -190,6 +194,8 @@ static firn_status heads(firn_context *ctx, firn_model *m)
         l->k_row = l->n_head_kv * hp->head_k;
         l->v_row = l->n_head_kv * hp->head_v;
     }
+    if (m->arch->attention == FIRN_ATTENTION_MLA)
+        FIRN_TRY(firn_mla_rope(ctx, m));
     return windows(ctx, m);
 }
 
@@ -204,6 +210,8 @@ static firn_status router(firn_context *ctx, firn_model *m)
     float scale = 0;
     char key[FIRN_KEY_BYTES];
 
+    if (r->gate_by_size && (hp->n_layer == 47 || hp->n_layer == 48) && hp->n_vocab == 154880)
+        gate = FIRN_GATE_SIGMOID;
     hp->router.renormalize = r->renormalize;
     if (r->gate_key != FIRN_ABSENT)
         FIRN_TRY(firn_key_u32(ctx, m, "expert_gating_func", r->gate_key == FIRN_REQUIRED, &gate));

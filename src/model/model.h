@@ -32,6 +32,10 @@ typedef struct {
     float norm_eps;
     float attention_scale;                              /* of q . k */
     float embedding_scale, residual_scale, logit_scale; /* 1: as they are; logits are divided by theirs */
+    struct {                                            /* latent attention, see mla.c */
+        int64_t q_rank, kv_rank, nope;
+        bool split; /* attn_k_b and attn_v_b, not attn_kv_b */
+    } mla;
     firn_rope_params rope;
     bool longrope; /* factors of their own for contexts beyond rope.n_ctx_orig */
     struct {

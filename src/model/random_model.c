@@ -15,9 +15,9 @@
 /* clang-format off */
 static const firn_random_shape shapes[] = {
     /* name, arch, pre, vocab, embd, layers, heads, kv, head dim, ff, experts, used, expert ff, ctx, rope, eps, tied */
-    {"qwen3-30b-a3b", "qwen3moe", "qwen2", 151936, 2048, 48, 32, 4, 128, 6144, 128, 8, 768, 40960, 1e6f, 1e-6f, false},
-    {"olmoe-7b", "olmoe", "olmo", 50304, 2048, 16, 16, 16, 128, 1024, 64, 8, 1024, 4096, 1e4f, 1e-5f, false},
-    {"mixtral-8x7b", "llama", "gpt-2", 32000, 4096, 32, 32, 8, 128, 14336, 8, 2, 14336, 32768, 1e6f, 1e-5f, false},
+    {"qwen3-30b-a3b", "qwen3moe", "qwen2", 151936, 2048, 48, 32, 4, 128, 6144, 128, 8, 768, 40960, 1e6f, 1e-6f, .tied = false},
+    {"olmoe-7b", "olmoe", "olmo", 50304, 2048, 16, 16, 16, 128, 1024, 64, 8, 1024, 4096, 1e4f, 1e-5f, .tied = false},
+    {"mixtral-8x7b", "llama", "gpt-2", 32000, 4096, 32, 32, 8, 128, 14336, 8, 2, 14336, 32768, 1e6f, 1e-5f, .tied = false},
     {"deepseek-v2-lite", "deepseek2", "deepseek-llm", 102400, 2048, 27, 16, 16, 192, 10944, 64, 6, 1408, 163840, 1e4f,
      1e-6f, false, .n_rot = 64, .n_lead = 1, .n_shared = 2, .gating = 1, .weights_scale = 1, .yarn_factor = 40,
      .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 4096, .kv_rank = 512, .n_nope = 128, .n_head_v = 128},
@@ -25,10 +25,10 @@ static const firn_random_shape shapes[] = {
      1e-6f, false, .n_rot = 64, .n_lead = 3, .n_shared = 1, .n_group = 8, .n_group_used = 4, .gating = 2,
      .weights_norm = true, .choice_bias = true, .weights_scale = 2.5f, .yarn_factor = 40, .yarn_log_multiplier = 0.1f,
      .n_ctx_orig = 4096, .q_rank = 1536, .kv_rank = 512, .n_nope = 128, .n_head_v = 128},
-    {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, true},
-    {"tiny-qwen3moe", "qwen3moe", "qwen2", 512, 256, 2, 4, 2, 64, 512, 8, 3, 128, 512, 1e6f, 1e-6f, false},
-    {"tiny-olmoe", "olmoe", "olmo", 512, 128, 2, 4, 4, 32, 64, 8, 2, 64, 512, 1e4f, 1e-5f, false},
-    {"tiny-llama", "llama", "gpt-2", 512, 128, 2, 4, 2, 32, 320, 0, 0, 0, 512, 1e4f, 1e-5f, true},
+    {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, .tied = true},
+    {"tiny-qwen3moe", "qwen3moe", "qwen2", 512, 256, 2, 4, 2, 64, 512, 8, 3, 128, 512, 1e6f, 1e-6f, .tied = false},
+    {"tiny-olmoe", "olmoe", "olmo", 512, 128, 2, 4, 4, 32, 64, 8, 2, 64, 512, 1e4f, 1e-5f, .tied = false},
+    {"tiny-llama", "llama", "gpt-2", 512, 128, 2, 4, 2, 32, 320, 0, 0, 0, 512, 1e4f, 1e-5f, .tied = true},
     {"tiny-deepseek2", "deepseek2", "deepseek-v3", 512, 128, 3, 4, 4, 64, 160, 12, 3, 64, 512, 1e4f, 1e-6f, false,
      .n_rot = 32, .n_lead = 1, .n_shared = 2, .n_group = 4, .n_group_used = 2, .gating = 2, .weights_norm = true,
      .choice_bias = true, .weights_scale = 2.5f, .yarn_factor = 16, .yarn_log_multiplier = 0.1f, .n_ctx_orig = 24,

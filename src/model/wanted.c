@@ -7,6 +7,7 @@
 #include "model/wanted.h"
 
 #include "format/format.h"
+#include "model/mla.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +107,7 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
 static firn_status want_attention(firn_context *ctx, firn_model *m, int i)
 {
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
-    return want_heads(ctx, m, i);
+    return m->arch->attention == FIRN_ATTENTION_MLA ? firn_mla_want(ctx, m, i) : want_heads(ctx, m, i);
 }
 
 /* ---- feed-forward ---- */
