@@ -32,7 +32,7 @@ FIRN_API const firn_gguf *firn_model_gguf(const firn_model *model);
 /* ---- adapters (LoRA): y += alpha / r * B (A x) on the tensors that are named ---- */
 
 typedef enum {
-    FIRN_CLASS_ATTENTION, /* attn_q, attn_k, attn_v, attn_qkv, attn_output */
+    FIRN_CLASS_ATTENTION, /* attn_q, attn_k, attn_v, attn_qkv, attn_output, and the projections of latent attention */
     FIRN_CLASS_EXPERTS,   /* ffn_*_exps */
     FIRN_CLASS_SHARED,    /* ffn_*_shexp, ffn_gate_inp_shexp */
     FIRN_CLASS_DENSE,     /* ffn_gate, ffn_up, ffn_down */
@@ -49,7 +49,7 @@ typedef struct {
     const char *tensor; /* "blk.3.attn_q.weight" */
     int layer;          /* -1: outside the blocks */
     firn_class class_;
-    int64_t n_in, n_out, n_expert; /* n_expert 1 for 2-D weights */
+    int64_t n_in, n_out, n_expert; /* n_expert 1 for 2-D weights; heads, where a tensor is a stack of those */
     int64_t rank;
     float scale;  /* alpha / rank */
     int64_t a, b; /* A [n_in, rank, n_expert], B [rank, n_out, n_expert] */

@@ -459,7 +459,7 @@ static firn_status save(firn_gguf_writer *w, firn_context *ctx, const firn_adapt
     FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", ad->alpha));
     for (int i = 0; i < ad->n_entries; i++) {
         const firn_adapter_entry *e = &ad->entries[i];
-        const int n_dims = e->class_ == FIRN_CLASS_EXPERTS ? 3 : 2;
+        const int n_dims = e->class_ == FIRN_CLASS_EXPERTS || e->n_expert > 1 ? 3 : 2;
         char name[FIRN_MAX_NAME];
         FIRN_EXPECT(ctx, strlen(e->tensor) + strlen(".lora_a") < NAME_BYTES, "%s is too long a name for an adapter",
                     e->tensor);

@@ -46,7 +46,7 @@ typedef struct {
 
 static const char *reason(const firn_model *model, const firn_adapter_entry *e, bool reached)
 {
-    if (e->n_expert > 1)
+    if (e->class_ == FIRN_CLASS_EXPERTS)
         return reached ? NULL : "no token reached an expert of it";
     if (e->class_ == FIRN_CLASS_ROUTER && experts_identical(model, e->layer))
         return "the experts of its layer are identical, so that any choice gives the same";
@@ -59,14 +59,15 @@ static void look_at(const firn_model *model, const firn_adapter_entry *e, const 
     const int64_t slice = factor == 'a' ? e->n_in * e->rank : e->rank * e->n_out;
     const float *g = gradients + (factor == 'a' ? e->a : e->b);
     const int64_t n_expert = firn_model_get_info(model)->n_expert;
+    const bool routed = e->class_ == FIRN_CLASS_EXPERTS;
     int64_t with = 0, reached = 0;
 
     for (int64_t x = 0; x < e->n_expert; x++) {
         const bool zero = all_zero(g + x * slice, slice);
-        const bool chosen = e->n_expert == 1 || !load || load[e->layer * n_expert + x] > 0;
+        const bool chosen = !routed || !load || load[e->layer * n_expert + x] > 0;
         with += !zero;
         reached += chosen;
-        if (e->n_expert > 1) {
+        if (routed) {
             c->slices++;
             c->unreached += !chosen;
             c->idle += chosen && zero;
