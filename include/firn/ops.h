@@ -134,6 +134,15 @@ FIRN_API firn_tensor *firn_mix_slots(firn_graph *g, firn_tensor *x, firn_tensor 
 /* -log softmax(logits[:,t])[targets[t]], [n]; 0 where targets[t] < 0. logits [n_vocab, n], targets I32 [n]; a target of
  * n_vocab or more is reported. */
 FIRN_API firn_tensor *firn_cross_entropy(firn_graph *g, firn_tensor *logits, firn_tensor *targets);
+/* The same times mask[t] (F32 [n], or NULL); a target equal to `ignore` counts for nothing either. */
+FIRN_API firn_tensor *firn_cross_entropy_masked(firn_graph *g, firn_tensor *logits, firn_tensor *targets,
+                                                firn_tensor *mask, int32_t ignore);
+/* One number: how unevenly the router spreads its tokens, E sum_e f_e P_e; f_e the part of the slots that went to
+ * expert e, P_e its mean probability; 1 when both are even. probs [E, n_tokens], ids I32 [n_used, n_tokens]; weights
+ * F32 [n_tokens] (0: the token does not count) or NULL. ids get no gradient. */
+FIRN_API firn_tensor *firn_router_balance(firn_graph *g, firn_tensor *probs, firn_tensor *ids, firn_tensor *weights);
+/* One number: the mean over the tokens of (ln sum_e e^logits[e,t])^2. */
+FIRN_API firn_tensor *firn_router_z(firn_graph *g, firn_tensor *logits, firn_tensor *weights);
 /* In place on the slots p, m, v (all one shape, contiguous). hyper F32 [8]: lr, beta1, beta2, eps, weight decay,
  * 1/(1-beta1^t), 1/(1-beta2^t), gradient scale (clipping). p -= lr (mhat / (sqrt(vhat) + eps) + decay p) */
 FIRN_API firn_tensor *firn_opt_step_adamw(firn_graph *g, firn_tensor *p, firn_tensor *grad, firn_tensor *m,

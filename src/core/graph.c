@@ -251,7 +251,7 @@ firn_cost firn_op_cost(const firn_tensor *y)
 {
     if (y->op->cost)
         return y->op->cost(y);
-    firn_cost c = {.flops = y->op->view ? 0 : (double)firn_n_elements(y)};
+    firn_cost c = {.flops = y->op->view ? 0 : (double)firn_n_elements(y) * (y->op->flops ? y->op->flops : 1)};
     if (y->op->view)
         return c;
     for (int i = 0; i < FIRN_MAX_SRC; i++)

@@ -688,13 +688,26 @@ static void make_schedule(job *j, int n_threads)
     }
 }
 
+/* A weight of no rows or columns: sums of nothing. */
+static void empty_item(const job *j, const block *b, int64_t begin, int64_t end)
+{
+    const float *in[ROWS_MAX];
+    float *c[ROWS_MAX];
+
+    block_rows(j, b, in, c);
+    for (int64_t i = 0; i < b->n_rows && !j->g->accumulate; i++)
+        memset(c[i] + begin, 0, (size_t)(end - begin) * sizeof(float));
+}
+
 static void run_item(const job *j, int64_t item, workspace *w)
 {
     const schedule *s = j->schedule;
     const block *b = &j->blocks[item / s->n_cuts];
     const int64_t begin = item % s->n_cuts * s->width, end = firn_min_i64(begin + s->width, j->columns);
 
-    if (b->few)
+    if (j->g->kind != FIRN_GEMM_OUTER && (j->g->k == 0 || j->g->m == 0))
+        empty_item(j, b, begin, end);
+    else if (b->few)
         few_item(j, b, begin, end, w);
     else if (j->g->kind == FIRN_GEMM_FORWARD)
         forward_item(j, b, begin, end, w);

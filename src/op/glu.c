@@ -146,19 +146,20 @@ static firn_tensor *gradient(firn_graph *g, firn_tensor *y, firn_tensor *dy, int
     return firn_slice(g, both, of == GATE ? 0 : firn_n_elements(gate), gate->ne);
 }
 
-#define OPERATION(NAME, name_)                                                                                         \
+#define OPERATION(NAME, name_, flops_)                                                                                 \
     const firn_op firn_op_##name_ = {                                                                                  \
         .name = NAME,                                                                                                  \
         .n_src = 2,                                                                                                    \
         .in_place = 1u << GATE | 1u << UP,                                                                             \
         .shape = shape,                                                                                                \
         .gradient = gradient,                                                                                          \
+        .flops = flops_,                                                                                               \
         .reference = name_##_reference,                                                                                \
     };
-OPERATION("SWIGLU", swiglu)
-OPERATION("GEGLU", geglu)
-OPERATION("REGLU", reglu)
-OPERATION("SWIGLU_OAI", swiglu_oai)
+OPERATION("SWIGLU", swiglu, 5)
+OPERATION("GEGLU", geglu, 10)
+OPERATION("REGLU", reglu, 2)
+OPERATION("SWIGLU_OAI", swiglu_oai, 9)
 
 static firn_tensor *node(firn_graph *g, const firn_op *op, firn_tensor *gate, firn_tensor *up, int kind)
 {

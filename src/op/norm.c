@@ -94,6 +94,7 @@ const firn_op firn_op_rms_norm = {
     .in_place = 1u << X,
     .shape = rms_norm_shape,
     .gradient = rms_norm_gradient,
+    .flops = 4,
     .reference = rms_norm_reference,
 };
 
@@ -131,6 +132,7 @@ const firn_op firn_op_rms_norm_back = {
     .in_place = 1u << BX | 1u << BDY,
     .shape = back_shape,
     .no_gradient = "a gradient is not differentiated again",
+    .flops = 8,
     .reference = rms_norm_back_reference,
 };
 
@@ -216,13 +218,14 @@ static void l2_norm_back_reference(const firn_call *call, int64_t begin, int64_t
     }
 }
 
-#define PAIR(NAME, name_)                                                                                              \
+#define PAIR(NAME, name_, flops_, back_flops_)                                                                         \
     const firn_op firn_op_##name_##_back = {                                                                           \
         .name = NAME "_BACK",                                                                                          \
         .n_src = 2,                                                                                                    \
         .in_place = 1u << BX | 1u << BDY,                                                                              \
         .shape = back_shape,                                                                                           \
         .no_gradient = "a gradient is not differentiated again",                                                       \
+        .flops = back_flops_,                                                                                          \
         .reference = name_##_back_reference,                                                                           \
     };                                                                                                                 \
     static firn_tensor *name_##_gradient(firn_graph *g, firn_tensor *y, firn_tensor *dy, int of)                       \
@@ -236,6 +239,7 @@ static void l2_norm_back_reference(const firn_call *call, int64_t begin, int64_t
         .in_place = 1u << X,                                                                                           \
         .shape = shape,                                                                                                \
         .gradient = name_##_gradient,                                                                                  \
+        .flops = flops_,                                                                                               \
         .reference = name_##_reference,                                                                                \
     };                                                                                                                 \
     firn_tensor *firn_##name_(firn_graph *g, firn_tensor *x, float eps)                                                \
@@ -243,5 +247,5 @@ static void l2_norm_back_reference(const firn_call *call, int64_t begin, int64_t
         return node(g, &firn_op_##name_, &x, 1, eps);                                                                  \
     }
 
-PAIR("NORM", norm)
-PAIR("L2_NORM", l2_norm)
+PAIR("NORM", norm, 6, 10)
+PAIR("L2_NORM", l2_norm, 3, 6)

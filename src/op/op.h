@@ -37,7 +37,10 @@ typedef struct firn_op {
     firn_tensor *(*gradient)(firn_graph *g, firn_tensor *y, firn_tensor *dy, int of);
     const char *no_gradient;
 
-    firn_cost (*cost)(const firn_tensor *y); /* NULL: bytes of the tensors, one operation per element */
+    /* What a run costs: additions, multiplications, comparisons and elementary functions count as one operation each.
+     * Without the function: the bytes of the tensors, and `flops` operations per element of y (0: one). */
+    firn_cost (*cost)(const firn_tensor *y);
+    int flops;
     int64_t (*items)(const firn_tensor *y);  /* NULL: the rows of y */
     size_t (*work)(const firn_tensor *y);    /* NULL: none */
     void (*reference)(const firn_call *call, int64_t begin, int64_t end); /* NULL for views */

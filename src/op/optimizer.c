@@ -99,6 +99,7 @@ const firn_op firn_op_opt_step_sgd = {
     .into = true,
     .shape = sgd_shape,
     .no_gradient = "a step ends the graph",
+    .flops = 5,
     .items = items,
     .reference = sgd_reference,
 };

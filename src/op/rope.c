@@ -174,6 +174,7 @@ static firn_tensor *rope_back_gradient(firn_graph *g, firn_tensor *y, firn_tenso
         .in_place = 1u << X,                                                                                           \
         .shape = shape,                                                                                                \
         .gradient = name_##_gradient,                                                                                  \
+        .flops = 3,                                                                                                    \
         .items = items,                                                                                                \
         .work = work,                                                                                                  \
         .reference = name_##_reference,                                                                                \

@@ -108,6 +108,7 @@ const firn_op firn_op_soft_max_back = {
     .in_place = 1u << Y | 1u << DY,
     .shape = back_shape,
     .no_gradient = "a gradient is not differentiated again",
+    .flops = 5,
     .reference = back_reference,
 };
 
@@ -133,6 +134,7 @@ const firn_op firn_op_soft_max = {
     .in_place = 1u << X,
     .shape = shape,
     .gradient = gradient,
+    .flops = 6,
     .reference = reference,
 };
 

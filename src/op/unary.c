@@ -154,6 +154,7 @@ const firn_op firn_op_unary_back = {
     .in_place = 1u << X | 1u << DY,
     .shape = back_shape,
     .no_gradient = "a gradient is not differentiated again",
+    .flops = 6,
     .reference = unary_back_reference,
 };
 
@@ -188,36 +189,37 @@ GRADIENT(sigmoid, slope(g, y, dy, K_SIGMOID))
 GRADIENT(tanh, slope(g, y, dy, K_TANH))
 GRADIENT(softplus, slope(g, y, dy, K_SOFTPLUS))
 
-#define OPERATION(NAME, name_)                                                                                         \
+#define OPERATION(NAME, name_, flops_)                                                                                 \
     const firn_op firn_op_##name_ = {                                                                                  \
         .name = NAME,                                                                                                  \
         .n_src = 1,                                                                                                    \
         .in_place = 1u << X,                                                                                           \
         .shape = shape,                                                                                                \
         .gradient = name_##_gradient,                                                                                  \
+        .flops = flops_,                                                                                               \
         .reference = name_##_reference,                                                                                \
     };
-#define FUNCTION(NAME, name_)                                                                                          \
-    OPERATION(NAME, name_)                                                                                             \
+#define FUNCTION(NAME, name_, flops_)                                                                                  \
+    OPERATION(NAME, name_, flops_)                                                                                     \
     firn_tensor *firn_##name_(firn_graph *g, firn_tensor *a)                                                           \
     {                                                                                                                  \
         return firn_node(g, &firn_op_##name_, (firn_tensor *[]){a}, 1, NULL);                                          \
     }
 
-OPERATION("SCALE", scale)
-OPERATION("CLAMP", clamp)
-FUNCTION("SQR", sqr)
-FUNCTION("SQRT", sqrt)
-FUNCTION("EXP", exp)
-FUNCTION("LOG", log)
-FUNCTION("SILU", silu)
-FUNCTION("GELU", gelu)
-FUNCTION("GELU_QUICK", gelu_quick)
-FUNCTION("GELU_ERF", gelu_erf)
-FUNCTION("RELU", relu)
-FUNCTION("SIGMOID", sigmoid)
-FUNCTION("TANH", tanh)
-FUNCTION("SOFTPLUS", softplus)
+OPERATION("SCALE", scale, 1)
+OPERATION("CLAMP", clamp, 2)
+FUNCTION("SQR", sqr, 1)
+FUNCTION("SQRT", sqrt, 1)
+FUNCTION("EXP", exp, 1)
+FUNCTION("LOG", log, 1)
+FUNCTION("SILU", silu, 4)
+FUNCTION("GELU", gelu, 9)
+FUNCTION("GELU_QUICK", gelu_quick, 5)
+FUNCTION("GELU_ERF", gelu_erf, 4)
+FUNCTION("RELU", relu, 1)
+FUNCTION("SIGMOID", sigmoid, 3)
+FUNCTION("TANH", tanh, 1)
+FUNCTION("SOFTPLUS", softplus, 3)
 
 firn_tensor *firn_scale(firn_graph *g, firn_tensor *a, float s)
 {

@@ -18,9 +18,15 @@ enum { N_BITES = sizeof bites / sizeof *bites };
 
 /* ---- MUL_MAT, OUT_PROD ---- */
 
+/* With w_layout 1 the rows lie further apart than they are long, and so do the planes. */
+static firn_tensor *weight4(world *w, const test_case *c, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{
+    return (arg_or(c, "w_layout", 0) > 0 ? strided4 : slot4)(w, c->type, UNIFORM, 0, n0, n1, n2, n3);
+}
+
 static firn_tensor *build_mul_mat(world *w, const test_case *c)
 {
-    firn_tensor *a = slot4(w, c->type, UNIFORM, 0, arg(c, "k"), arg(c, "m"), arg(c, "b0"), arg(c, "c0"));
+    firn_tensor *a = weight4(w, c, arg(c, "k"), arg(c, "m"), arg(c, "b0"), arg(c, "c0"));
     firn_tensor *x = laid_out(w, c, FIRN_F32, UNIFORM, 0, arg(c, "k"), arg(c, "n"), arg(c, "b0") * arg(c, "br"),
                               arg(c, "c0") * arg(c, "cr"));
 
@@ -29,7 +35,7 @@ static firn_tensor *build_mul_mat(world *w, const test_case *c)
 
 static firn_tensor *build_out_prod(world *w, const test_case *c)
 {
-    firn_tensor *a = slot4(w, c->type, UNIFORM, 0, arg(c, "k"), arg(c, "r"), arg(c, "b0"), arg(c, "c0"));
+    firn_tensor *a = weight4(w, c, arg(c, "k"), arg(c, "r"), arg(c, "b0"), arg(c, "c0"));
     firn_tensor *b = laid_out(w, c, FIRN_F32, UNIFORM, 0, arg(c, "p"), arg(c, "r"), arg(c, "b0") * arg(c, "br"),
                               arg(c, "c0") * arg(c, "cr"));
 
@@ -37,7 +43,7 @@ static firn_tensor *build_out_prod(world *w, const test_case *c)
 }
 
 /* Three numbers a product: k, outer dimension of the weight, outer dimension of the other. */
-static void dense_cases(case_list *l, const family *f, const char *names, const char *broadcast)
+static void dense_cases(case_list *l, const family *f, const char *names, const char *broadcast, const char *strided)
 {
     for (int t = 0; t < n_promised_types; t++) {
         const firn_type type = promised_types[t];
@@ -50,6 +56,8 @@ static void dense_cases(case_list *l, const family *f, const char *names, const 
         add_case(l, f, type, names, row_length(type, 256), 9, 0, 0);
         add_case(l, f, type, broadcast, row_length(type, 32), 3, 4, 2, 3, 1, 2, 0);
         add_case(l, f, type, broadcast, row_length(type, 32), 5, 2, 1, 2, 2, 1, 1);
+        for (int i = 0; i < 2; i++)
+            add_case(l, f, type, strided, row_length(type, 256), 17, i ? 3 : 33, 2, 2, 1);
     }
     for (int t = 0; t < n_decoded_types; t++)
         add_case(l, f, decoded_types[t], names, row_length(decoded_types[t], 256), 7, 19, t % 2);
@@ -58,18 +66,20 @@ static void dense_cases(case_list *l, const family *f, const char *names, const 
         add_case(l, f, FIRN_F32, names, bites[i], bites[N_BITES - 1 - i], 33, 1);
         add_case(l, f, FIRN_F32, names, bites[i], 7, bites[i], 2);
     }
+    for (int i = 0; i < 3; i++)
+        add_case(l, f, FIRN_F32, names, i != 0 ? 16 : 0, i != 1 ? 5 : 0, i != 2 ? 3 : 0, 0);
     add_case(l, f, FIRN_F32, names, 4096, 7, 9, 0);
     add_case(l, f, FIRN_F32, names, 130, 259, 131, 0);
 }
 
 static void mul_mat_cases(case_list *l, const family *f)
 {
-    dense_cases(l, f, "k m n layout", "k m n b0 br c0 cr layout");
+    dense_cases(l, f, "k m n layout", "k m n b0 br c0 cr layout", "k m n b0 br w_layout");
 }
 
 static void out_prod_cases(case_list *l, const family *f)
 {
-    dense_cases(l, f, "k r p layout", "k r p b0 br c0 cr layout");
+    dense_cases(l, f, "k r p layout", "k r p b0 br c0 cr layout", "k r p b0 br w_layout");
     add_case(l, f, FIRN_F32, "k r p", 16, 4096, 5);
 }
 
@@ -115,7 +125,7 @@ static firn_tensor *rows(world *w, const test_case *c, int64_t k, int64_t slots)
 
 static firn_tensor *experts(world *w, const test_case *c)
 {
-    return slot4(w, c->type, UNIFORM, 0, arg(c, "k"), arg(c, "m"), arg(c, "n_expert"), 1);
+    return weight4(w, c, arg(c, "k"), arg(c, "m"), arg(c, "n_expert"), 1);
 }
 
 static firn_tensor *build_mul_mat_id(world *w, const test_case *c)
@@ -155,11 +165,12 @@ enum { N_ROUTINGS = sizeof routings / sizeof *routings };
 
 #define ROUTED "k m n_expert n_used shared n_tokens route layout"
 
-static void routed_cases(case_list *l, const family *f, bool every_format)
+/* `weights`: the operation reads experts, in every format. */
+static void routed_cases(case_list *l, const family *f, bool weights)
 {
     static const int tokens[] = {1, 3, 17};
 
-    for (int t = 0; t < (every_format ? n_promised_types : 1); t++) {
+    for (int t = 0; t < (weights ? n_promised_types : 1); t++) {
         const firn_type type = promised_types[t];
         const int k = row_length(type, t % 2 ? 256 : 32);
         for (int r = 0; r < N_ROUTINGS; r++)
@@ -171,15 +182,19 @@ static void routed_cases(case_list *l, const family *f, bool every_format)
             add_case(l, f, type, ROUTED, k, bites[4 + 2 * i], 3, 2, 1 + i % 2, 7, SPREAD, 2);
         add_case(l, f, type, ROUTED, row_length(type, 512), 19, 4, 2, 1, 65, SPREAD, 1);
         add_case(l, f, type, ROUTED " x_layout", k, 9, 4, 2, 2, 5, SPREAD, 1, 1);
+        for (int i = 0; i < (weights ? 2 : 0); i++)
+            add_case(l, f, type, ROUTED " w_layout", row_length(type, 256), 17, 3, 2, 1 + i, i ? 40 : 3, SPREAD, i, 1);
+        add_case(l, f, type, ROUTED, k, 7, 4, 2, 1, 0, SPREAD, 0);
     }
-    for (int t = 0; t < (every_format ? n_decoded_types : 0); t++)
+    for (int t = 0; t < (weights ? n_decoded_types : 0); t++)
         add_case(l, f, decoded_types[t], ROUTED, row_length(decoded_types[t], 256), 6, 3, 2, 1, 11, SPREAD, t % 2);
     for (int i = 0; i < N_BITES; i++) {
         add_case(l, f, FIRN_F32, ROUTED, bites[i], 17, 4, 2, 1, 9, SPREAD, 0);
         add_case(l, f, FIRN_F32, ROUTED, 33, bites[i], 4, 2, 2, 9, SPREAD, 1);
         add_case(l, f, FIRN_F32, ROUTED, 24, 15, 2, 1, 1, bites[i], SPREAD, 0);
     }
-    add_case(l, f, FIRN_F32, ROUTED, 24, 15, 3, 2, 1, 0, SPREAD, 0);
+    add_case(l, f, FIRN_F32, ROUTED, 0, 15, 3, 2, 1, 4, SPREAD, 0);
+    add_case(l, f, FIRN_F32, ROUTED, 24, 0, 3, 2, 1, 4, SPREAD, 0);
     add_case(l, f, FIRN_F32, ROUTED, 2048, 16, 4, 2, 1, 33, SPREAD, 1);
     add_case(l, f, FIRN_F32, ROUTED, 16, 130, 40, 8, 8, 12, SPREAD, 1);
 }
@@ -243,7 +258,7 @@ static firn_tensor *build_add_id(world *w, const test_case *c)
     return firn_add_id(w->g, a, b, routes(w, c));
 }
 
-static void slot_cases(case_list *l, const family *f)
+void slot_cases(case_list *l, const family *f)
 {
     for (int i = 0; i < N_BITES; i++)
         for (int s = 0; s < 4; s++)
@@ -252,7 +267,7 @@ static void slot_cases(case_list *l, const family *f)
     add_case(l, f, FIRN_F32, "m n_expert n_used shared n_tokens", 512, 8, 4, 2, 64);
 }
 
-static void slot_perf(case_list *l, const family *f)
+void slot_perf(case_list *l, const family *f)
 {
     add_case(l, f, FIRN_F32, "m n_expert n_used shared n_tokens", 2048, 128, 8, 1, 512);
 }

@@ -224,6 +224,11 @@ firn_tensor *laid_out(world *w, const test_case *c, firn_type type, fill kind, d
     return (layout == 0 ? slot4 : layout == 1 ? strided4 : turned4)(w, type, kind, limit, n0, n1, n2, n3);
 }
 
+firn_tensor *dense4(world *w, const test_case *c, fill kind, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{
+    return (arg_or(c, "layout", 0) > 0 ? strided4 : slot4)(w, FIRN_F32, kind, 0, n0, n1, n2, n3);
+}
+
 void keep_fixed(world *w)
 {
     if (w->n)

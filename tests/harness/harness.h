@@ -88,6 +88,8 @@ firn_tensor *turned4(world *w, firn_type type, fill kind, double limit, int64_t 
 /* One of the three, by the case's `layout`: 0, 1, 2. */
 firn_tensor *laid_out(world *w, const test_case *c, firn_type type, fill kind, double limit, int64_t n0, int64_t n1,
                       int64_t n2, int64_t n3);
+/* F32 with dense rows, whatever the layout: 0, or else strided. */
+firn_tensor *dense4(world *w, const test_case *c, fill kind, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 /* The last slot made is not differentiated. */
 void keep_fixed(world *w);
 /* The last slot's contents, to be changed by a builder. */
@@ -138,7 +140,7 @@ struct family {
 };
 
 /* Ends with an op of NULL. */
-extern const family simple_families[], model_families[], product_families[];
+extern const family simple_families[], model_families[], product_families[], back_families[];
 
 /* ---- running ---- */
 

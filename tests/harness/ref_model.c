@@ -131,7 +131,7 @@ static void rotate(const test_case *c, const dtensor *src, dtensor *y, double si
                 const double low = fmax(0, floor(yarn_dimension(32, (double)n_rot, n_ctx, base)));
                 const double high = fmin((double)n_rot - 1, ceil(yarn_dimension(1, (double)n_rot, n_ctx, base)));
                 double ramp = ((double)i - low) / fmax(0.001, high - low);
-                ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
+                ramp = (1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp)) / (arg_or(c, "half", 0) > 0 ? 2 : 1);
                 theta = theta * (1 - ramp) + extra * ramp;
                 m *= 1 - 0.1 * log(stretch);
             }
@@ -189,17 +189,54 @@ void ref_attention(const test_case *c, const firn_tensor *node, const dtensor *s
 
 void ref_cross_entropy(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
 {
-    const dtensor *x = &src[0], *targets = &src[1];
+    const dtensor *x = &src[0], *targets = &src[1], *mask = &src[2];
 
-    (void)c, (void)node;
+    (void)node;
     dshape(y, x->ne[1], 1, 1, 1);
     for (int64_t t = 0; t < x->ne[1]; t++) {
         double sum = 0;
         for (int64_t i = 0; i < x->ne[0]; i++)
             sum += exp(*dat(x, i, t, 0, 0));
-        if (targets->v[t] >= 0)
-            y->v[t] = log(sum) - *dat(x, (int64_t)targets->v[t], t, 0, 0);
+        if (targets->v[t] >= 0 && targets->v[t] != arg_or(c, "ignore", -1))
+            y->v[t] = (mask->v ? mask->v[t] : 1) * (log(sum) - *dat(x, (int64_t)targets->v[t], t, 0, 0));
     }
+}
+
+/* E times the mean over tokens of the mean over slots of P at the slot's expert. */
+void ref_router_balance(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
+{
+    const dtensor *probs = &src[0], *ids = &src[1], *w = &src[2];
+    double total = 0;
+
+    (void)c, (void)node;
+    dshape(y, 1, 1, 1, 1);
+    for (int64_t t = 0; t < ids->ne[1]; t++)
+        total += w->v ? w->v[t] : 1;
+    FOR_EACH(ids, s, t, k, l)
+    {
+        double mean = 0;
+        for (int64_t u = 0; u < probs->ne[1]; u++)
+            mean += (w->v ? w->v[u] : 1) / total * *dat(probs, (int64_t)*dat(ids, s, t, k, l), u, 0, 0);
+        if (total > 0)
+            y->v[0] += (double)probs->ne[0] / (double)ids->ne[0] * (w->v ? w->v[t] : 1) / total * mean;
+    }
+}
+
+void ref_router_z(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
+{
+    const dtensor *x = &src[0], *w = &src[1];
+    double total = 0;
+
+    (void)c, (void)node;
+    dshape(y, 1, 1, 1, 1);
+    for (int64_t t = 0; t < x->ne[1]; t++) {
+        double sum = 0;
+        for (int64_t e = 0; e < x->ne[0]; e++)
+            sum += exp(*dat(x, e, t, 0, 0));
+        y->v[0] += (w->v ? w->v[t] : 1) * pow(log(sum), 2);
+        total += w->v ? w->v[t] : 1;
+    }
+    y->v[0] = total > 0 ? y->v[0] / total : 0;
 }
 
 void ref_adamw(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
@@ -231,46 +268,22 @@ void ref_sgd(const test_case *c, const firn_tensor *node, const dtensor *src, dt
 
 /* ---- gated units ---- */
 
-static void gated(const dtensor *src, dtensor *y, double (*f)(double gate, double up))
+double gated_unit(const char *op, const test_case *c, double a, double b)
+{
+    if (strcmp(op, "SWIGLU_OAI") == 0) {
+        const double alpha = (double)oai_alpha(c), limit = (double)oai_limit(c);
+        a = fmin(a, limit);
+        return a / (1 + exp(-alpha * a)) * (fmin(fmax(b, -limit), limit) + 1);
+    }
+    return function_of_one(strcmp(op, "SWIGLU") == 0 ? "SILU" : strcmp(op, "GEGLU") == 0 ? "GELU" : "RELU", a) * b;
+}
+
+void ref_gated(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
 {
     const dtensor *gate = &src[0], *up = &src[1];
 
+    (void)node;
     dshape(y, gate->ne[0], gate->ne[1], gate->ne[2], gate->ne[3]);
     for (int64_t i = 0; i < dcount(gate); i++)
-        y->v[i] = f(gate->v[i], up->v[i]);
+        y->v[i] = gated_unit(c->family->op, c, gate->v[i], up->v[i]);
 }
-
-static double swiglu(double a, double b)
-{
-    return a / (1 + exp(-a)) * b;
-}
-
-static double geglu(double a, double b)
-{
-    return 0.5 * a * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 * a * a * a))) * b;
-}
-
-static double reglu(double a, double b)
-{
-    return fmax(a, 0) * b;
-}
-
-static double oai(double a, double b)
-{
-    const double limit = (double)0.7f, alpha = (double)1.702f;
-
-    a = fmin(a, limit);
-    b = fmin(fmax(b, -limit), limit);
-    return a / (1 + exp(-alpha * a)) * (b + 1);
-}
-
-#define GATED(name, f)                                                                                                 \
-    void ref_##name(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)                       \
-    {                                                                                                                  \
-        (void)c, (void)node;                                                                                           \
-        gated(src, y, f);                                                                                              \
-    }
-GATED(swiglu, swiglu)
-GATED(geglu, geglu)
-GATED(reglu, reglu)
-GATED(swiglu_oai, oai)

@@ -39,7 +39,7 @@ void ref_arithmetic(const test_case *c, const firn_tensor *node, const dtensor *
     }
 }
 
-static double unary(const char *op, double x)
+double function_of_one(const char *op, double x)
 {
     const double pi = 3.14159265358979323846;
 
@@ -77,7 +77,7 @@ void ref_unary(const test_case *c, const firn_tensor *node, const dtensor *src, 
     (void)node;
     like(y, &src[0]);
     for (int64_t i = 0; i < dcount(y); i++)
-        y->v[i] = unary(c->family->op, src[0].v[i]);
+        y->v[i] = function_of_one(c->family->op, src[0].v[i]);
 }
 
 /* CONT, RESHAPE: the same elements in the same order. */

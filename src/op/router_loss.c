@@ -1,0 +1,349 @@
+/* What keeps a router from sending everything to a few experts, and its logits small. Each gives one number.
+ *
+ * ROUTER_BALANCE(probs, ids, weights) -> L = E sum over e of f_e P_e          (Fedus et al. 2021, equations 4 to 6)
+ *     f_e = sum over the slots (s, t) with ids[s,t] = e of w_t, over n_used W    the part of the slots that e received
+ *     P_e = sum over t of w_t probs[e,t], over W                                 its mean probability;  W = sum of w_t
+ *     With n_used = 1 this is the Switch Transformer's loss; with more, f still sums to 1 (as in Megatron-LM), so that
+ * 1 means even whatever n_used is. Hugging Face transformers lets f sum to n_used: n_used times this. dprobs[e,t] = dL
+ * E f_e w_t / W: f counts choices, which have no slope. ROUTER_BALANCE_BACK(ids, dL, weights) -> dprobs; params: E [0,
+ * 2). ROUTER_Z(logits, weights) -> L = sum over t of w_t z_t^2, over W;  z_t = ln sum over e of e^logits[e,t] (Zoph et
+ * al. 2022, equation 5).  ROUTER_Z_BACK(logits, dL, weights):  dlogits[e,t] = dL 2 w_t z_t softmax_e,t / W.
+ *
+ *   probs, logits  [E, n_tokens]       F32, rows dense
+ *   ids            [n_used, n_tokens]  I32, any strides; one that names no expert is reported and counts for nobody
+ *   weights        [n_tokens]          F32, any strides, optional: 0 for a token that does not count (padding)
+ *   dL             [1]                 F32
+ *
+ * No token that counts: 0, and no gradient. Documents packed into one batch need no mask of their own, since a token's
+ * route depends on nothing but the token. Sums in double. */
+#include "op/mathf.h"
+#include "op/util.h"
+
+enum { PROBS, IDS, WEIGHTS };                          /* ROUTER_BALANCE */
+enum { BIDS, DL, BWEIGHTS };                           /* ROUTER_BALANCE_BACK */
+enum { LOGITS = 0, ZWEIGHTS = 1, ZDL = 1, ZBWEIGHTS }; /* ROUTER_Z, ROUTER_Z_BACK */
+enum { TOKENS = 256 };                                 /* per item of the gradients: each item adds up all weights */
+
+static firn_status expect_rows_of(firn_context *ctx, const firn_tensor *t, const char *what)
+{
+    FIRN_TRY(firn_expect_type(ctx, t, FIRN_F32, what));
+    FIRN_TRY(firn_expect_rows(ctx, t, what));
+    FIRN_EXPECT(ctx, t->ne[0] > 0 && t->ne[2] * t->ne[3] == 1, "%s must be [n_expert, n_tokens], not %s", what,
+                firn_shape_text(t));
+    return FIRN_OK;
+}
+
+static firn_status expect_ids(firn_context *ctx, const firn_tensor *ids)
+{
+    FIRN_TRY(firn_expect_type(ctx, ids, FIRN_I32, "ids"));
+    FIRN_EXPECT(ctx, ids->ne[0] > 0 && ids->ne[2] * ids->ne[3] == 1, "ids must be [n_used, n_tokens], not %s",
+                firn_shape_text(ids));
+    return FIRN_OK;
+}
+
+static firn_status expect_weights(firn_context *ctx, const firn_tensor *w, int64_t n_tokens)
+{
+    if (!w)
+        return FIRN_OK;
+    FIRN_TRY(firn_expect_type(ctx, w, FIRN_F32, "the weights"));
+    FIRN_EXPECT(ctx, w->ne[0] == n_tokens && firn_n_rows(w) == 1, "the weights must be [%lld], not %s", LL(n_tokens),
+                firn_shape_text(w));
+    return FIRN_OK;
+}
+
+static firn_status expect_slope(firn_context *ctx, const firn_tensor *dl)
+{
+    FIRN_TRY(firn_expect_type(ctx, dl, FIRN_F32, "dL"));
+    FIRN_EXPECT(ctx, firn_n_elements(dl) == 1, "dL must be one number, not %s", firn_shape_text(dl));
+    return FIRN_OK;
+}
+
+/* The weight of token t: source s, or 1 without one. */
+static double weight_of(const firn_call *call, int s, int64_t t)
+{
+    const firn_tensor *w = call->node->src[s];
+
+    return w ? (double)*(const float *)firn_at(w, call->src[s], t, 0, 0, 0) : 1;
+}
+
+static double weight_sum(const firn_call *call, int s, int64_t n_tokens)
+{
+    double sum = 0;
+
+    for (int64_t t = 0; t < n_tokens; t++)
+        sum += weight_of(call, s, t);
+    return sum;
+}
+
+/* Weights of the slots by expert, not yet divided. */
+static void count_slots(const firn_call *call, int s_ids, int s_weights, int64_t n_expert, double *f)
+{
+    const firn_tensor *ids = call->node->src[s_ids];
+
+    memset(f, 0, (size_t)n_expert * sizeof *f);
+    for (int64_t t = 0; t < ids->ne[1]; t++) {
+        const double w = weight_of(call, s_weights, t);
+        for (int64_t s = 0; s < ids->ne[0]; s++) {
+            const int32_t e = *(const int32_t *)firn_at(ids, call->src[s_ids], s, t, 0, 0);
+            if (e >= 0 && e < n_expert)
+                f[e] += w;
+            else
+                firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, s + t * ids->ne[0], e, n_expert);
+        }
+    }
+}
+
+static int64_t blocks_of_tokens(const firn_tensor *y)
+{
+    return (y->ne[1] + TOKENS - 1) / TOKENS;
+}
+
+static size_t balance_back_work(const firn_tensor *y)
+{
+    return (size_t)y->ne[0] * sizeof(double);
+}
+
+/* ---- ROUTER_BALANCE ---- */
+
+static firn_status balance_shape(firn_context *ctx, firn_tensor *y)
+{
+    const firn_tensor *probs = y->src[PROBS], *ids = y->src[IDS];
+
+    FIRN_TRY(expect_rows_of(ctx, probs, "probs"));
+    FIRN_TRY(expect_ids(ctx, ids));
+    FIRN_EXPECT(ctx, ids->ne[1] == probs->ne[1], "ids of %s and probs of %s differ in tokens", firn_shape_text(ids),
+                firn_shape_text(probs));
+    FIRN_TRY(expect_weights(ctx, y->src[WEIGHTS], probs->ne[1]));
+    return firn_shape_set(ctx, y, FIRN_F32, 1, (int64_t)1);
+}
+
+/* f, then P. */
+static size_t balance_work(const firn_tensor *y)
+{
+    return 2 * (size_t)y->src[PROBS]->ne[0] * sizeof(double);
+}
+
+static firn_cost balance_cost(const firn_tensor *y)
+{
+    const double n = (double)firn_n_elements(y->src[PROBS]), slots = (double)firn_n_elements(y->src[IDS]);
+
+    return (firn_cost){2 * n + slots, n * sizeof(float) + slots * sizeof(int32_t), sizeof(float)};
+}
+
+FIRN_WIDE static void balance_reference(const firn_call *call, int64_t begin, int64_t end)
+{
+    const firn_tensor *probs = call->node->src[PROBS];
+    const int64_t E = probs->ne[0], n = probs->ne[1];
+    double *restrict f = call->work, *restrict p = f + E, sum = 0;
+
+    if (begin >= end)
+        return;
+    const double total = weight_sum(call, WEIGHTS, n), used = (double)call->node->src[IDS]->ne[0];
+    count_slots(call, IDS, WEIGHTS, E, f);
+    memset(p, 0, (size_t)E * sizeof *p);
+    for (int64_t t = 0; t < n; t++) {
+        const float *restrict row = (const float *)firn_at(probs, call->src[PROBS], 0, t, 0, 0);
+        const double w = weight_of(call, WEIGHTS, t);
+        for (int64_t e = 0; w != 0 && e < E; e++)
+            p[e] += w * (double)row[e];
+    }
+    for (int64_t e = 0; e < E; e++)
+        sum += f[e] * p[e];
+    *(float *)call->dst = total > 0 ? (float)((double)E * sum / (used * total * total)) : 0.0f;
+}
+
+static firn_status balance_back_shape(firn_context *ctx, firn_tensor *y)
+{
+    const firn_tensor *ids = y->src[BIDS];
+    const int64_t E = firn_param_get(&y->params, 0);
+
+    FIRN_TRY(expect_ids(ctx, ids));
+    FIRN_TRY(expect_slope(ctx, y->src[DL]));
+    FIRN_TRY(expect_weights(ctx, y->src[BWEIGHTS], ids->ne[1]));
+    FIRN_EXPECT(ctx, E > 0, "there must be experts, not %lld", LL(E));
+    return firn_shape_set(ctx, y, FIRN_F32, 2, E, ids->ne[1]);
+}
+
+static firn_cost balance_back_cost(const firn_tensor *y)
+{
+    const double n = (double)firn_n_elements(y), slots = (double)firn_n_elements(y->src[BIDS]);
+
+    return (firn_cost){n + slots, slots * sizeof(int32_t), n * sizeof(float)};
+}
+
+FIRN_WIDE static void balance_back_reference(const firn_call *call, int64_t begin, int64_t end)
+{
+    const firn_tensor *y = call->node;
+    const int64_t E = y->ne[0], n = y->ne[1];
+    double *restrict f = call->work;
+
+    if (begin >= end)
+        return;
+    const double total = weight_sum(call, BWEIGHTS, n), used = (double)y->src[BIDS]->ne[0];
+    const double dl = (double)*(const float *)call->src[DL];
+    count_slots(call, BIDS, BWEIGHTS, E, f);
+    for (int64_t t = begin * TOKENS; t < firn_min_i64(end * TOKENS, n); t++) {
+        float *restrict out = (float *)call->dst + t * E;
+        const double w = weight_of(call, BWEIGHTS, t);
+        const double factor = total > 0 ? dl * (double)E * w / (used * total * total) : 0;
+        for (int64_t e = 0; e < E; e++)
+            out[e] = (float)(factor * f[e]);
+    }
+}
+
+const firn_op firn_op_router_balance_back = {
+    .name = "ROUTER_BALANCE_BACK",
+    .n_src = 2,
+    .n_optional = 1,
+    .shape = balance_back_shape,
+    .no_gradient = "a gradient is not differentiated again",
+    .cost = balance_back_cost,
+    .items = blocks_of_tokens,
+    .work = balance_back_work,
+    .reference = balance_back_reference,
+};
+
+static firn_tensor *balance_gradient(firn_graph *g, firn_tensor *y, firn_tensor *dy, int of)
+{
+    firn_tensor *src[] = {y->src[IDS], dy, y->src[WEIGHTS]};
+    firn_params p = {{0}};
+
+    if (of != PROBS)
+        return NULL;
+    firn_param_put(&p, 0, y->src[PROBS]->ne[0]);
+    return firn_node(g, &firn_op_router_balance_back, src, 3, &p);
+}
+
+const firn_op firn_op_router_balance = {
+    .name = "ROUTER_BALANCE",
+    .n_src = 2,
+    .n_optional = 1,
+    .shape = balance_shape,
+    .gradient = balance_gradient,
+    .cost = balance_cost,
+    .work = balance_work,
+    .reference = balance_reference,
+};
+
+firn_tensor *firn_router_balance(firn_graph *g, firn_tensor *probs, firn_tensor *ids, firn_tensor *weights)
+{
+    return firn_node(g, &firn_op_router_balance, (firn_tensor *[]){probs, ids, weights}, 3, NULL);
+}
+
+/* ---- ROUTER_Z ---- */
+
+static firn_status z_shape(firn_context *ctx, firn_tensor *y)
+{
+    FIRN_TRY(expect_rows_of(ctx, y->src[LOGITS], "logits"));
+    FIRN_TRY(expect_weights(ctx, y->src[ZWEIGHTS], y->src[LOGITS]->ne[1]));
+    return firn_shape_set(ctx, y, FIRN_F32, 1, (int64_t)1);
+}
+
+static firn_cost z_cost(const firn_tensor *y)
+{
+    const double n = (double)firn_n_elements(y->src[LOGITS]);
+
+    return (firn_cost){3 * n, n * sizeof(float), sizeof(float)};
+}
+
+/* z of a row; `sum` becomes the sum of e^(x - top). */
+static double log_sum_exp(const float *x, int64_t n, float *top, double *sum)
+{
+    *top = firn_max_of(x, n);
+    *sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        *sum += (double)firn_expf(x[i] - *top);
+    return (double)*top + log(*sum);
+}
+
+static void z_reference(const firn_call *call, int64_t begin, int64_t end)
+{
+    const firn_tensor *logits = call->node->src[LOGITS];
+    const int64_t n = logits->ne[1];
+    double loss = 0, sum;
+    float top;
+
+    if (begin >= end)
+        return;
+    const double total = weight_sum(call, ZWEIGHTS, n);
+    for (int64_t t = 0; t < n; t++) {
+        const double w = weight_of(call, ZWEIGHTS, t);
+        if (w == 0)
+            continue;
+        const double z =
+            log_sum_exp((const float *)firn_at(logits, call->src[LOGITS], 0, t, 0, 0), logits->ne[0], &top, &sum);
+        loss += w * z * z;
+    }
+    *(float *)call->dst = total > 0 ? (float)(loss / total) : 0.0f;
+}
+
+static firn_status z_back_shape(firn_context *ctx, firn_tensor *y)
+{
+    FIRN_TRY(expect_rows_of(ctx, y->src[LOGITS], "logits"));
+    FIRN_TRY(expect_slope(ctx, y->src[ZDL]));
+    FIRN_TRY(expect_weights(ctx, y->src[ZBWEIGHTS], y->src[LOGITS]->ne[1]));
+    return firn_shape_like(ctx, y, FIRN_F32, y->src[LOGITS]->ne);
+}
+
+static firn_cost z_back_cost(const firn_tensor *y)
+{
+    const double n = (double)firn_n_elements(y);
+
+    return (firn_cost){5 * n, n * sizeof(float), n * sizeof(float)};
+}
+
+static void z_back_reference(const firn_call *call, int64_t begin, int64_t end)
+{
+    const firn_tensor *y = call->node, *logits = y->src[LOGITS];
+    const int64_t E = y->ne[0], n = y->ne[1];
+
+    if (begin >= end)
+        return;
+    const double total = weight_sum(call, ZBWEIGHTS, n), dl = (double)*(const float *)call->src[ZDL];
+    for (int64_t t = begin * TOKENS; t < firn_min_i64(end * TOKENS, n); t++) {
+        const float *x = (const float *)firn_at(logits, call->src[LOGITS], 0, t, 0, 0);
+        float *out = (float *)call->dst + t * E, top;
+        const double w = weight_of(call, ZBWEIGHTS, t);
+        double sum;
+        if (w == 0 || !(total > 0)) {
+            memset(out, 0, (size_t)E * sizeof *out);
+            continue;
+        }
+        const double z = log_sum_exp(x, E, &top, &sum), factor = dl * 2 * w * z / (total * sum);
+        for (int64_t e = 0; e < E; e++)
+            out[e] = (float)(factor * (double)firn_expf(x[e] - top));
+    }
+}
+
+const firn_op firn_op_router_z_back = {
+    .name = "ROUTER_Z_BACK",
+    .n_src = 2,
+    .n_optional = 1,
+    .shape = z_back_shape,
+    .no_gradient = "a gradient is not differentiated again",
+    .cost = z_back_cost,
+    .items = blocks_of_tokens,
+    .reference = z_back_reference,
+};
+
+static firn_tensor *z_gradient(firn_graph *g, firn_tensor *y, firn_tensor *dy, int of)
+{
+    firn_tensor *src[] = {y->src[LOGITS], dy, y->src[ZWEIGHTS]};
+
+    return of == LOGITS ? firn_node(g, &firn_op_router_z_back, src, 3, NULL) : NULL;
+}
+
+const firn_op firn_op_router_z = {
+    .name = "ROUTER_Z",
+    .n_src = 1,
+    .n_optional = 1,
+    .shape = z_shape,
+    .gradient = z_gradient,
+    .cost = z_cost,
+    .reference = z_reference,
+};
+
+firn_tensor *firn_router_z(firn_graph *g, firn_tensor *logits, firn_tensor *weights)
+{
+    return firn_node(g, &firn_op_router_z, (firn_tensor *[]){logits, weights}, 2, NULL);
+}
