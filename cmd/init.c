@@ -25,7 +25,7 @@ int cmd_init(int argc, char **argv)
         {"--seed", 'i', &seed, "S", "of the random weights (default 0)", 0, 9e18},
         {0},
     };
-    char names[512], about[1024];
+    char names[1024], about[2048];
     list_shapes(names, sizeof names);
     snprintf(
         about, sizeof about,

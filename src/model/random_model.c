@@ -4,6 +4,7 @@
 #include "format/draw.h"
 #include "format/fallback.h"
 #include "gguf/gguf.h"
+#include "model/arch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,34 +12,317 @@
 #include <string.h>
 
 /* From the models' published configurations; the tiny ones are ours: several heads to a key-value head, more experts
- * than are used, rows that the block sizes divide (tiny, tiny-qwen3moe: 256) and do not (tiny-olmoe, tiny-llama). */
+ * than are used, rows that the block sizes divide (tiny, tiny-qwen3moe: 256) and do not (tiny-olmoe, tiny-llama),
+ * windows and original contexts that a few dozen tokens exceed. */
 /* clang-format off */
 static const firn_random_shape shapes[] = {
     /* name, arch, pre, vocab, embd, layers, heads, kv, head dim, ff, experts, used, expert ff, ctx, rope, eps, tied */
     {"qwen3-30b-a3b", "qwen3moe", "qwen2", 151936, 2048, 48, 32, 4, 128, 6144, 128, 8, 768, 40960, 1e6f, 1e-6f, .tied = false},
     {"olmoe-7b", "olmoe", "olmo", 50304, 2048, 16, 16, 16, 128, 1024, 64, 8, 1024, 4096, 1e4f, 1e-5f, .tied = false},
     {"mixtral-8x7b", "llama", "gpt-2", 32000, 4096, 32, 32, 8, 128, 14336, 8, 2, 14336, 32768, 1e6f, 1e-5f, .tied = false},
+    {"qwen1.5-moe-a2.7b", "qwen2moe", "qwen2", 151936, 2048, 24, 16, 16, 128, 5632, 60, 4, 1408, 8192, 1e6f, 1e-6f,
+     .with = FIRN_WITH_QKV_BIAS, .n_ff_shared = 5632},
+    {"granite-3.1-3b-a800m",
+     "granitemoe",
+     "refact",
+     49155,
+     1536,
+     32,
+     24,
+     8,
+     64,
+     512,
+     40,
+     8,
+     512,
+     131072,
+     5e6f,
+     1e-6f,
+     true,
+     .logit_scale = 6,
+     .residual_scale = 0.22f,
+     .embedding_scale = 12,
+     .attention_scale = 0.015625f},
+    {"granite-3.1-2b",
+     "granite",
+     "refact",
+     49155,
+     2048,
+     40,
+     32,
+     8,
+     64,
+     8192,
+     0,
+     0,
+     0,
+     131072,
+     5e6f,
+     1e-5f,
+     true,
+     .logit_scale = 8,
+     .residual_scale = 0.22f,
+     .embedding_scale = 12,
+     .attention_scale = 0.015625f},
+    {"glm-4.5-air",
+     "glm4moe",
+     "glm4",
+     151552,
+     4096,
+     46,
+     96,
+     8,
+     128,
+     10944,
+     128,
+     8,
+     1408,
+     131072,
+     1e6f,
+     1e-5f,
+     .with = FIRN_WITH_QKV_BIAS,
+     .n_rot = 64,
+     .n_lead = 1,
+     .n_shared = 1,
+     .gating = 2,
+     .weights_scale = 1,
+     .weights_norm = true},
+    {"ernie-4.5-21b-a3b",
+     "ernie4_5-moe",
+     "gpt-2",
+     103424,
+     2560,
+     28,
+     20,
+     4,
+     128,
+     12288,
+     64,
+     6,
+     1536,
+     131072,
+     5e5f,
+     1e-5f,
+     true,
+     .with = FIRN_WITH_CHOICE_BIAS,
+     .n_lead = 1,
+     .n_ff_shared = 3072},
+    {"gpt-oss-20b",
+     "gpt-oss",
+     "gpt-4o",
+     201088,
+     2880,
+     24,
+     64,
+     8,
+     64,
+     2880,
+     32,
+     4,
+     2880,
+     131072,
+     1.5e5f,
+     1e-5f,
+     .with = FIRN_WITH_QKV_BIAS,
+     .rope_scaling = "yarn",
+     .rope_factor = 32,
+     .n_ctx_orig = 4096,
+     .n_window = 128},
+    {"ling-mini-2.0",
+     "bailingmoe2",
+     "bailingmoe2",
+     157184,
+     2048,
+     20,
+     16,
+     4,
+     128,
+     5120,
+     256,
+     8,
+     512,
+     32768,
+     6e5f,
+     1e-6f,
+     .with = FIRN_WITH_CHOICE_BIAS | FIRN_WITH_FUSED_QKV,
+     .n_rot = 64,
+     .n_lead = 1,
+     .n_shared = 1,
+     .gating = 2,
+     .n_group = 8,
+     .n_group_used = 4,
+     .weights_scale = 2.5f,
+     .weights_norm = true},
+    {"qwen2.5-0.5b", "qwen2", "qwen2", 151936, 896, 24, 14, 2, 64, 4864, 0, 0, 0, 32768, 1e6f, 1e-6f, .tied = true,
+     .with = FIRN_WITH_QKV_BIAS},
+    {"qwen3-0.6b", "qwen3", "qwen2", 151936, 1024, 28, 16, 8, 128, 3072, 0, 0, 0, 40960, 1e6f, 1e-6f, .tied = true},
+    {"smollm3-3b", "smollm3", "smaug-bpe", 128256, 2048, 36, 16, 4, 128, 11008, 0, 0, 0, 65536, 5e6f, 1e-6f, .tied = true},
     {"deepseek-v2-lite", "deepseek2", "deepseek-llm", 102400, 2048, 27, 16, 16, 192, 10944, 64, 6, 1408, 163840, 1e4f,
-     1e-6f, false, .n_rot = 64, .n_lead = 1, .n_shared = 2, .gating = 1, .weights_scale = 1, .yarn_factor = 40,
-     .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 4096, .kv_rank = 512, .n_nope = 128, .n_head_v = 128},
+     1e-6f, .n_rot = 64, .rope_scaling = "yarn", .rope_factor = 40, .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 4096,
+     .n_lead = 1, .n_shared = 2, .gating = 1, .weights_scale = 1, .kv_rank = 512, .n_nope = 128, .n_head_v = 128},
     {"deepseek-v3", "deepseek2", "deepseek-v3", 129280, 7168, 61, 128, 128, 192, 18432, 256, 8, 2048, 163840, 1e4f,
-     1e-6f, false, .n_rot = 64, .n_lead = 3, .n_shared = 1, .n_group = 8, .n_group_used = 4, .gating = 2,
-     .weights_norm = true, .choice_bias = true, .weights_scale = 2.5f, .yarn_factor = 40, .yarn_log_multiplier = 0.1f,
-     .n_ctx_orig = 4096, .q_rank = 1536, .kv_rank = 512, .n_nope = 128, .n_head_v = 128},
+     1e-6f, .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 64, .rope_scaling = "yarn", .rope_factor = 40,
+     .yarn_log_multiplier = 0.1f, .n_ctx_orig = 4096, .n_lead = 3, .n_shared = 1, .gating = 2, .n_group = 8,
+     .n_group_used = 4, .weights_scale = 2.5f, .weights_norm = true, .q_rank = 1536, .kv_rank = 512, .n_nope = 128,
+     .n_head_v = 128},
     {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, .tied = true},
     {"tiny-qwen3moe", "qwen3moe", "qwen2", 512, 256, 2, 4, 2, 64, 512, 8, 3, 128, 512, 1e6f, 1e-6f, .tied = false},
     {"tiny-olmoe", "olmoe", "olmo", 512, 128, 2, 4, 4, 32, 64, 8, 2, 64, 512, 1e4f, 1e-5f, .tied = false},
     {"tiny-llama", "llama", "gpt-2", 512, 128, 2, 4, 2, 32, 320, 0, 0, 0, 512, 1e4f, 1e-5f, .tied = true},
-    {"tiny-deepseek2", "deepseek2", "deepseek-v3", 512, 128, 3, 4, 4, 64, 160, 12, 3, 64, 512, 1e4f, 1e-6f, false,
-     .n_rot = 32, .n_lead = 1, .n_shared = 2, .n_group = 4, .n_group_used = 2, .gating = 2, .weights_norm = true,
-     .choice_bias = true, .weights_scale = 2.5f, .yarn_factor = 16, .yarn_log_multiplier = 0.1f, .n_ctx_orig = 24,
-     .q_rank = 96, .kv_rank = 64, .n_nope = 32, .n_head_v = 32},
-    {"tiny-deepseek2-lite", "deepseek2", "deepseek-llm", 512, 128, 3, 4, 4, 48, 160, 8, 2, 64, 512, 1e4f, 1e-6f, false,
-     .n_rot = 16, .n_lead = 1, .n_shared = 1, .gating = 1, .weights_scale = 1, .yarn_factor = 16,
-     .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 24, .kv_rank = 64, .n_nope = 32, .n_head_v = 64},
-    {"tiny-deepseek2-old", "deepseek2", "deepseek-llm", 512, 128, 3, 4, 4, 48, 160, 8, 2, 64, 512, 1e4f, 1e-6f, false,
-     .n_rot = 16, .n_lead = 1, .n_shared = 1, .gating = 1, .weights_scale = 1, .yarn_factor = 16,
-     .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 24, .kv_rank = 64, .n_nope = 32, .n_head_v = 64, .joint = true},
+    {"tiny-llama3", "llama", "llama-bpe", 512, 128, 2, 4, 2, 32, 320, 0, 0, 0, 512, 1e4f, 1e-5f, .tied = true,
+     .with = FIRN_WITH_QKV_BIAS | FIRN_WITH_OUTPUT_BIAS | FIRN_WITH_FFN_BIAS | FIRN_WITH_FACTORS},
+    {"tiny-qwen2", "qwen2", "qwen2", 512, 128, 2, 4, 2, 32, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
+     .with = FIRN_WITH_QKV_BIAS | FIRN_WITH_FUSED_QKV},
+    {"tiny-qwen3", "qwen3", "qwen2", 512, 96, 2, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = false},
+    {"tiny-smollm3", "smollm3", "smaug-bpe", 512, 128, 5, 6, 2, 32, 192, 0, 0, 0, 512, 5e6f, 1e-6f, .tied = true},
+    {"tiny-qwen2moe", "qwen2moe", "qwen2", 512, 128, 2, 4, 2, 32, 192, 8, 3, 64, 512, 1e6f, 1e-6f,
+     .with = FIRN_WITH_QKV_BIAS, .n_ff_shared = 96},
+    {"tiny-granite",
+     "granite",
+     "refact",
+     512,
+     128,
+     2,
+     4,
+     2,
+     32,
+     192,
+     0,
+     0,
+     0,
+     512,
+     5e6f,
+     1e-5f,
+     true,
+     .with = FIRN_WITH_FACTORS,
+     .rope_scaling = "longrope",
+     .n_ctx_orig = 24,
+     .logit_scale = 8,
+     .residual_scale = 0.22f,
+     .embedding_scale = 12,
+     .attention_scale = 0.125f},
+    {"tiny-granitemoe",
+     "granitemoe",
+     "refact",
+     512,
+     128,
+     2,
+     6,
+     2,
+     32,
+     64,
+     8,
+     3,
+     64,
+     512,
+     1e4f,
+     1e-6f,
+     false,
+     .n_ff_shared = 96,
+     .logit_scale = 6,
+     .residual_scale = 0.22f,
+     .embedding_scale = 12,
+     .attention_scale = 0.125f},
+    {"tiny-glm4moe",
+     "glm4moe",
+     "glm4",
+     512,
+     128,
+     3,
+     6,
+     2,
+     32,
+     192,
+     8,
+     3,
+     64,
+     512,
+     1e6f,
+     1e-5f,
+     .with = FIRN_WITH_QKV_BIAS | FIRN_WITH_QK_NORM,
+     .n_rot = 16,
+     .n_lead = 1,
+     .n_shared = 2,
+     .gating = 2,
+     .weights_scale = 1.5f,
+     .weights_norm = true},
+    {"tiny-ernie",
+     "ernie4_5-moe",
+     "gpt-2",
+     512,
+     128,
+     3,
+     6,
+     2,
+     32,
+     192,
+     8,
+     3,
+     64,
+     512,
+     5e5f,
+     1e-5f,
+     true,
+     .with = FIRN_WITH_CHOICE_BIAS,
+     .n_lead = 1,
+     .n_ff_shared = 96},
+    {"tiny-gpt-oss",
+     "gpt-oss",
+     "gpt-4o",
+     512,
+     128,
+     4,
+     6,
+     2,
+     32,
+     64,
+     8,
+     3,
+     64,
+     512,
+     1.5e5f,
+     1e-5f,
+     .with = FIRN_WITH_QKV_BIAS,
+     .rope_scaling = "yarn",
+     .rope_factor = 16,
+     .n_ctx_orig = 32,
+     .n_window = 8},
+    {"tiny-bailingmoe2",
+     "bailingmoe2",
+     "bailingmoe2",
+     512,
+     128,
+     3,
+     4,
+     2,
+     32,
+     192,
+     12,
+     3,
+     64,
+     512,
+     6e5f,
+     1e-6f,
+     .with = FIRN_WITH_CHOICE_BIAS | FIRN_WITH_FUSED_QKV,
+     .n_rot = 16,
+     .n_lead = 1,
+     .n_shared = 2,
+     .gating = 2,
+     .n_group = 4,
+     .n_group_used = 2,
+     .weights_scale = 2.5f,
+     .weights_norm = true},
+    {"tiny-deepseek2", "deepseek2", "deepseek-v3", 512, 128, 3, 4, 4, 64, 160, 12, 3, 64, 512, 1e4f, 1e-6f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 32, .rope_scaling = "yarn", .rope_factor = 16, .yarn_log_multiplier = 0.1f,
+     .n_ctx_orig = 24, .n_lead = 1, .n_shared = 2, .gating = 2, .n_group = 4, .n_group_used = 2, .weights_scale = 2.5f,
+     .weights_norm = true, .q_rank = 96, .kv_rank = 64, .n_nope = 32, .n_head_v = 32},
+    {"tiny-deepseek2-lite", "deepseek2", "deepseek-llm", 512, 128, 3, 4, 4, 48, 160, 8, 2, 64, 512, 1e4f, 1e-6f,
+     .n_rot = 16, .rope_scaling = "yarn", .rope_factor = 16, .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 24,
+     .n_lead = 1, .n_shared = 1, .gating = 1, .weights_scale = 1, .kv_rank = 64, .n_nope = 32, .n_head_v = 64},
+    {"tiny-deepseek2-old", "deepseek2", "deepseek-llm", 512, 128, 3, 4, 4, 48, 160, 8, 2, 64, 512, 1e4f, 1e-6f,
+     .n_rot = 16, .rope_scaling = "yarn", .rope_factor = 16, .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 24,
+     .n_lead = 1, .n_shared = 1, .gating = 1, .weights_scale = 1, .kv_rank = 64, .n_nope = 32, .n_head_v = 64,
+     .joint = true},
 };
 /* clang-format on */
 
@@ -63,6 +347,7 @@ typedef struct {
     firn_context *ctx;
     firn_gguf_writer *out;
     const firn_random_shape *shape;
+    const firn_arch *arch;
     int64_t n_layer;
     firn_type type;
     uint64_t seed;
@@ -112,47 +397,45 @@ static firn_status put_heads(maker *m)
     return FIRN_OK;
 }
 
-static firn_status put_rope(maker *m)
+/* What a shape says with 0 is left to its default. */
+static firn_status put_optional(maker *m)
 {
     const firn_random_shape *s = m->shape;
+    const struct {
+        const char *key;
+        int64_t whole;
+        float real;
+    } keys[] = {
+        {"rope.scaling.factor", 0, s->rope_factor},
+        {"rope.scaling.original_context_length", s->n_ctx_orig, 0},
+        {"rope.scaling.yarn_log_multiplier", 0, s->yarn_log_multiplier},
+        {"attention.sliding_window", s->n_window, 0},
+        {"leading_dense_block_count", s->n_lead, 0},
+        {"interleave_moe_layer_step", m->arch->interleaved, 0},
+        {"expert_shared_feed_forward_length", s->n_ff_shared, 0},
+        {"expert_shared_count", s->n_shared, 0},
+        {"expert_gating_func", s->gating, 0},
+        {"expert_group_count", s->n_group, 0},
+        {"expert_group_used_count", s->n_group_used, 0},
+        {"expert_weights_scale", 0, s->weights_scale},
+        {"logit_scale", 0, s->logit_scale},
+        {"residual_scale", 0, s->residual_scale},
+        {"embedding_scale", 0, s->embedding_scale},
+        {"attention.scale", 0, s->attention_scale},
+    };
     char key[80];
 
-    FIRN_TRY(put_u32(m, "rope.dimension_count", s->n_rot ? s->n_rot : s->n_head_dim));
-    FIRN_TRY(put_f32(m, "rope.freq_base", s->rope_base));
-    if (s->yarn_factor == 0)
-        return FIRN_OK;
-    FIRN_TRY(firn_gguf_put_string(m->out, arch_key(m, key, "rope.scaling.type"), "yarn", 4));
-    FIRN_TRY(put_f32(m, "rope.scaling.factor", s->yarn_factor));
-    FIRN_TRY(put_u32(m, "rope.scaling.original_context_length", s->n_ctx_orig));
-    return s->yarn_log_multiplier != 0 ? put_f32(m, "rope.scaling.yarn_log_multiplier", s->yarn_log_multiplier)
-                                       : FIRN_OK;
-}
-
-static firn_status put_experts(maker *m)
-{
-    const firn_random_shape *s = m->shape;
-    char key[80];
-
-    if (s->n_expert == 0)
-        return FIRN_OK;
-    FIRN_TRY(put_u32(m, "expert_count", s->n_expert));
-    FIRN_TRY(put_u32(m, "expert_used_count", s->n_expert_used));
-    if (s->n_ff_expert != s->n_ff)
-        FIRN_TRY(put_u32(m, "expert_feed_forward_length", s->n_ff_expert));
-    if (s->n_lead)
-        FIRN_TRY(put_u32(m, "leading_dense_block_count", s->n_lead));
-    if (s->n_shared)
-        FIRN_TRY(put_u32(m, "expert_shared_count", s->n_shared));
-    if (s->n_group) {
-        FIRN_TRY(put_u32(m, "expert_group_count", s->n_group));
-        FIRN_TRY(put_u32(m, "expert_group_used_count", s->n_group_used));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (keys[i].whole)
+            FIRN_TRY(put_u32(m, keys[i].key, keys[i].whole));
+        if (keys[i].real != 0)
+            FIRN_TRY(put_f32(m, keys[i].key, keys[i].real));
     }
-    if (s->gating)
-        FIRN_TRY(put_u32(m, "expert_gating_func", s->gating));
-    if (s->weights_scale != 0) {
-        FIRN_TRY(put_f32(m, "expert_weights_scale", s->weights_scale));
-        FIRN_TRY(firn_gguf_put_bool(m->out, arch_key(m, key, "expert_weights_norm"), s->weights_norm));
-    }
+    if (s->weights_norm)
+        FIRN_TRY(firn_gguf_put_bool(m->out, arch_key(m, key, "expert_weights_norm"), true));
+    if (s->rope_scaling)
+        FIRN_TRY(firn_gguf_put_string(m->out, arch_key(m, key, "rope.scaling.type"), s->rope_scaling,
+                                      strlen(s->rope_scaling)));
     return FIRN_OK;
 }
 
@@ -171,21 +454,30 @@ static firn_status put_keys(maker *m)
     FIRN_TRY(put_u32(m, "feed_forward_length", s->n_ff));
     FIRN_TRY(put_u32(m, "attention.head_count", s->n_head));
     FIRN_TRY(put_heads(m));
-    FIRN_TRY(put_rope(m));
+    FIRN_TRY(put_u32(m, "rope.dimension_count", s->n_rot ? s->n_rot : s->n_head_dim));
+    FIRN_TRY(put_f32(m, "rope.freq_base", s->rope_base));
     FIRN_TRY(put_f32(m, "attention.layer_norm_rms_epsilon", s->eps));
-    FIRN_TRY(put_experts(m));
+    FIRN_TRY(put_optional(m));
+    if (s->n_expert) {
+        FIRN_TRY(put_u32(m, "expert_count", s->n_expert));
+        FIRN_TRY(put_u32(m, "expert_used_count", s->n_expert_used));
+        if (m->arch->expert_width)
+            FIRN_TRY(put_u32(m, m->arch->expert_width, s->n_ff_expert));
+    }
     return firn_random_vocab_put(m->ctx, m->out, s->n_vocab, s->pre);
 }
 
 /* ---- tensors ---- */
 
-/* Norms lie around 1, everything else around 0 with deviation 1/sqrt(ne0): products keep their inputs' size. */
+/* Norms and rotary factors lie around 1, everything else around 0: matrices with deviation 1/sqrt(ne0), so that
+ * products keep their inputs' size, biases and sinks with 0.1. */
 static firn_status write_tensor(maker *m, const char *name, firn_type type, int n_dims, const int64_t *ne)
 {
     const uint64_t stream = firn_stream(name);
     const int64_t per_chunk = (int64_t)(CHUNK_BYTES / firn_type_size(type));
-    const float std = n_dims == 1 ? 0.1f : 1.0f / sqrtf((float)ne[0]);
-    const bool norm = n_dims == 1 && !strstr(name, ".bias");
+    const bool one = strstr(name, "_norm.") || strncmp(name, "rope_", 5) == 0;
+    const bool small = one || strstr(name, ".bias") || strstr(name, "attn_sinks");
+    const float std = small ? 0.1f : 1.0f / sqrtf((float)ne[0]);
     int64_t blocks = ne[0] / firn_type_block(type);
 
     for (int d = 1; d < n_dims; d++)
@@ -193,22 +485,30 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
     for (int64_t first = 0; first < blocks; first += per_chunk) {
         const int64_t n = firn_min_i64(per_chunk, blocks - first);
         firn_format_draw(type, std, m->seed, stream, first, n, m->chunk);
-        for (int64_t i = 0; norm && i < n; i++)
+        for (int64_t i = 0; one && i < n; i++)
             ((float *)m->chunk)[i] += 1;
         FIRN_TRY(firn_gguf_writer_data(m->out, m->chunk, (size_t)n * firn_type_size(type)));
     }
     return FIRN_OK;
 }
 
-static firn_status named(maker *m, const char *name, int n_dims, int64_t ne0, int64_t ne1, int64_t ne2)
+/* "what" is the whole name outside the blocks (layer -1), and what follows "blk.<i>." within. */
+static firn_status tensor(maker *m, int64_t layer, const char *what, int64_t ne0, int64_t ne1, int64_t ne2)
 {
-    const int64_t ne[FIRN_MAX_DIMS] = {ne0, ne1, ne2, 1};
+    const int64_t ne[FIRN_MAX_DIMS] = {ne0, ne1 ? ne1 : 1, ne2 ? ne2 : 1, 1};
+    const int n_dims = ne2 ? 3 : ne1 ? 2 : 1;
+    char name[GGUF_LLAMA_NAME];
+
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s", what);
+    else
+        snprintf(name, sizeof name, "blk.%" PRId64 ".%s", layer, what);
     const bool plain = firn_quantize_keeps_f32(name, n_dims);
     const firn_type type = plain ? FIRN_F32 : firn_quantize_fallback(m->type, ne0);
     if (m->writing)
         return write_tensor(m, name, type, n_dims, ne);
     m->report.n_tensors++;
-    m->report.n_weights += ne0 * ne1 * ne2;
+    m->report.n_weights += ne[0] * ne[1] * ne[2];
     m->report.bytes += firn_tensor_bytes(type, ne);
     if (!plain && type != m->type) {
         m->report.n_fallbacks++;
@@ -217,48 +517,100 @@ static firn_status named(maker *m, const char *name, int n_dims, int64_t ne0, in
     return firn_gguf_add_tensor(m->out, name, type, n_dims, ne);
 }
 
-/* The weight of that name; layer -1: outside the blocks. */
-static firn_status tensor(maker *m, int64_t layer, const char *what, int n_dims, int64_t ne0, int64_t ne1, int64_t ne2)
+static bool has(const maker *m, firn_presence presence, unsigned with)
 {
-    char name[GGUF_LLAMA_NAME];
-
-    if (layer < 0)
-        snprintf(name, sizeof name, "%s.weight", what);
-    else
-        snprintf(name, sizeof name, "blk.%" PRId64 ".%s.weight", layer, what);
-    return named(m, name, n_dims, ne0, ne1, ne2);
+    return presence == FIRN_REQUIRED || (presence == FIRN_OPTIONAL && (m->shape->with & with));
 }
 
-static firn_status bias(maker *m, int64_t layer, const char *what, int64_t n)
+static firn_status dense(maker *m, int64_t i)
 {
-    char name[GGUF_LLAMA_NAME];
+    const firn_random_shape *s = m->shape;
 
-    snprintf(name, sizeof name, "blk.%" PRId64 ".%s.bias", layer, what);
-    return named(m, name, 1, n, 1, 1);
+    FIRN_TRY(tensor(m, i, "ffn_gate.weight", s->n_embd, s->n_ff, 0));
+    FIRN_TRY(tensor(m, i, "ffn_up.weight", s->n_embd, s->n_ff, 0));
+    FIRN_TRY(tensor(m, i, "ffn_down.weight", s->n_ff, s->n_embd, 0));
+    if (!has(m, m->arch->ffn_bias, FIRN_WITH_FFN_BIAS))
+        return FIRN_OK;
+    FIRN_TRY(tensor(m, i, "ffn_gate.bias", s->n_ff, 0, 0));
+    FIRN_TRY(tensor(m, i, "ffn_up.bias", s->n_ff, 0, 0));
+    return tensor(m, i, "ffn_down.bias", s->n_embd, 0, 0);
+}
+
+static firn_status experts(maker *m, int64_t i)
+{
+    const firn_random_shape *s = m->shape;
+    const firn_arch *a = m->arch;
+    const int64_t d = s->n_embd, fe = s->n_ff_expert, e = s->n_expert;
+
+    FIRN_TRY(tensor(m, i, "ffn_gate_inp.weight", d, e, 0));
+    if (has(m, a->router.logit_bias, 0))
+        FIRN_TRY(tensor(m, i, "ffn_gate_inp.bias", e, 0, 0));
+    if (has(m, a->router.choice_bias, FIRN_WITH_CHOICE_BIAS))
+        FIRN_TRY(tensor(m, i, "exp_probs_b.bias", e, 0, 0));
+    FIRN_TRY(tensor(m, i, "ffn_gate_exps.weight", d, fe, e));
+    FIRN_TRY(tensor(m, i, "ffn_up_exps.weight", d, fe, e));
+    FIRN_TRY(tensor(m, i, "ffn_down_exps.weight", fe, d, e));
+    if (!has(m, a->expert_bias, 0))
+        return FIRN_OK;
+    FIRN_TRY(tensor(m, i, "ffn_gate_exps.bias", fe, e, 0));
+    FIRN_TRY(tensor(m, i, "ffn_up_exps.bias", fe, e, 0));
+    return tensor(m, i, "ffn_down_exps.bias", d, e, 0);
+}
+
+static firn_status shared(maker *m, int64_t i)
+{
+    const firn_random_shape *s = m->shape;
+    const int64_t width = s->n_ff_shared ? s->n_ff_shared : m->arch->shared_width ? s->n_ff_expert : 0;
+    const int64_t fs = width * (s->n_shared ? s->n_shared : 1);
+
+    if (m->arch->shared == FIRN_SHARED_NONE || fs == 0)
+        return FIRN_OK;
+    if (m->arch->shared == FIRN_SHARED_GATED)
+        FIRN_TRY(tensor(m, i, "ffn_gate_inp_shexp.weight", s->n_embd, 0, 0));
+    FIRN_TRY(tensor(m, i, "ffn_gate_shexp.weight", s->n_embd, fs, 0));
+    FIRN_TRY(tensor(m, i, "ffn_up_shexp.weight", s->n_embd, fs, 0));
+    return tensor(m, i, "ffn_down_shexp.weight", fs, s->n_embd, 0);
 }
 
 static firn_status feed_forward(maker *m, int64_t i)
 {
-    const firn_random_shape *s = m->shape;
-    const int64_t shared = s->n_shared * s->n_ff_expert;
+    FIRN_TRY(tensor(m, i, m->arch->post_attention_norm ? "post_attention_norm.weight" : "ffn_norm.weight",
+                    m->shape->n_embd, 0, 0));
+    if (m->shape->n_expert == 0 || i < m->shape->n_lead)
+        return dense(m, i);
+    FIRN_TRY(experts(m, i));
+    return shared(m, i);
+}
 
-    FIRN_TRY(tensor(m, i, "ffn_norm", 1, s->n_embd, 1, 1));
-    if (s->n_expert == 0 || i < s->n_lead) {
-        FIRN_TRY(tensor(m, i, "ffn_gate", 2, s->n_embd, s->n_ff, 1));
-        FIRN_TRY(tensor(m, i, "ffn_up", 2, s->n_embd, s->n_ff, 1));
-        return tensor(m, i, "ffn_down", 2, s->n_ff, s->n_embd, 1);
+static firn_status heads(maker *m, int64_t i)
+{
+    const firn_random_shape *s = m->shape;
+    const firn_arch *a = m->arch;
+    const int64_t d = s->n_embd, hd = s->n_head_dim, q = s->n_head * hd, kv = s->n_head_kv * hd;
+    const bool bias = has(m, a->qkv_bias, FIRN_WITH_QKV_BIAS), whole = a->qk_norm == FIRN_QK_NORM_WHOLE_ROW;
+
+    if (s->with & FIRN_WITH_FUSED_QKV) {
+        FIRN_TRY(tensor(m, i, "attn_qkv.weight", d, q + 2 * kv, 0));
+        if (bias)
+            FIRN_TRY(tensor(m, i, "attn_qkv.bias", q + 2 * kv, 0, 0));
+    } else {
+        FIRN_TRY(tensor(m, i, "attn_q.weight", d, q, 0));
+        FIRN_TRY(tensor(m, i, "attn_k.weight", d, kv, 0));
+        FIRN_TRY(tensor(m, i, "attn_v.weight", d, kv, 0));
+        if (bias) {
+            FIRN_TRY(tensor(m, i, "attn_q.bias", q, 0, 0));
+            FIRN_TRY(tensor(m, i, "attn_k.bias", kv, 0, 0));
+            FIRN_TRY(tensor(m, i, "attn_v.bias", kv, 0, 0));
+        }
     }
-    FIRN_TRY(tensor(m, i, "ffn_gate_inp", 2, s->n_embd, s->n_expert, 1));
-    if (s->choice_bias)
-        FIRN_TRY(bias(m, i, "exp_probs_b", s->n_expert));
-    if (shared) {
-        FIRN_TRY(tensor(m, i, "ffn_gate_shexp", 2, s->n_embd, shared, 1));
-        FIRN_TRY(tensor(m, i, "ffn_up_shexp", 2, s->n_embd, shared, 1));
-        FIRN_TRY(tensor(m, i, "ffn_down_shexp", 2, shared, s->n_embd, 1));
+    if (a->qk_norm != FIRN_QK_NORM_NONE && (!a->qk_norm_optional || (s->with & FIRN_WITH_QK_NORM))) {
+        FIRN_TRY(tensor(m, i, "attn_q_norm.weight", whole ? q : hd, 0, 0));
+        FIRN_TRY(tensor(m, i, "attn_k_norm.weight", whole ? kv : hd, 0, 0));
     }
-    FIRN_TRY(tensor(m, i, "ffn_gate_exps", 3, s->n_embd, s->n_ff_expert, s->n_expert));
-    FIRN_TRY(tensor(m, i, "ffn_up_exps", 3, s->n_embd, s->n_ff_expert, s->n_expert));
-    return tensor(m, i, "ffn_down_exps", 3, s->n_ff_expert, s->n_embd, s->n_expert);
+    if (has(m, a->sinks, 0))
+        FIRN_TRY(tensor(m, i, "attn_sinks.weight", s->n_head, 0, 0));
+    FIRN_TRY(tensor(m, i, "attn_output.weight", q, d, 0));
+    return has(m, a->attn_output_bias, FIRN_WITH_OUTPUT_BIAS) ? tensor(m, i, "attn_output.bias", d, 0, 0) : FIRN_OK;
 }
 
 static firn_status latent_attention(maker *m, int64_t i)
@@ -267,55 +619,42 @@ static firn_status latent_attention(maker *m, int64_t i)
     const int64_t H = s->n_head, q = H * s->n_head_dim, r = s->kv_rank;
 
     if (s->q_rank) {
-        FIRN_TRY(tensor(m, i, "attn_q_a", 2, s->n_embd, s->q_rank, 1));
-        FIRN_TRY(tensor(m, i, "attn_q_a_norm", 1, s->q_rank, 1, 1));
-        FIRN_TRY(tensor(m, i, "attn_q_b", 2, s->q_rank, q, 1));
+        FIRN_TRY(tensor(m, i, "attn_q_a.weight", s->n_embd, s->q_rank, 0));
+        FIRN_TRY(tensor(m, i, "attn_q_a_norm.weight", s->q_rank, 0, 0));
+        FIRN_TRY(tensor(m, i, "attn_q_b.weight", s->q_rank, q, 0));
     } else {
-        FIRN_TRY(tensor(m, i, "attn_q", 2, s->n_embd, q, 1));
+        FIRN_TRY(tensor(m, i, "attn_q.weight", s->n_embd, q, 0));
     }
-    FIRN_TRY(tensor(m, i, "attn_kv_a_mqa", 2, s->n_embd, r + s->n_rot, 1));
-    FIRN_TRY(tensor(m, i, "attn_kv_a_norm", 1, r, 1, 1));
+    FIRN_TRY(tensor(m, i, "attn_kv_a_mqa.weight", s->n_embd, r + s->n_rot, 0));
+    FIRN_TRY(tensor(m, i, "attn_kv_a_norm.weight", r, 0, 0));
     if (s->joint) {
-        FIRN_TRY(tensor(m, i, "attn_kv_b", 2, r, H * (s->n_nope + s->n_head_v), 1));
+        FIRN_TRY(tensor(m, i, "attn_kv_b.weight", r, H * (s->n_nope + s->n_head_v), 0));
     } else {
-        FIRN_TRY(tensor(m, i, "attn_k_b", 3, s->n_nope, r, H));
-        FIRN_TRY(tensor(m, i, "attn_v_b", 3, r, s->n_head_v, H));
+        FIRN_TRY(tensor(m, i, "attn_k_b.weight", s->n_nope, r, H));
+        FIRN_TRY(tensor(m, i, "attn_v_b.weight", r, s->n_head_v, H));
     }
-    return tensor(m, i, "attn_output", 2, H * s->n_head_v, s->n_embd, 1);
-}
-
-static firn_status attention(maker *m, int64_t i)
-{
-    const firn_random_shape *s = m->shape;
-    const int64_t q = s->n_head * s->n_head_dim, kv = s->n_head_kv * s->n_head_dim;
-    const bool whole = strcmp(s->arch, "olmoe") == 0, per_head = strcmp(s->arch, "qwen3moe") == 0;
-
-    FIRN_TRY(tensor(m, i, "attn_q", 2, s->n_embd, q, 1));
-    FIRN_TRY(tensor(m, i, "attn_k", 2, s->n_embd, kv, 1));
-    FIRN_TRY(tensor(m, i, "attn_v", 2, s->n_embd, kv, 1));
-    if (whole || per_head) {
-        FIRN_TRY(tensor(m, i, "attn_q_norm", 1, whole ? q : s->n_head_dim, 1, 1));
-        FIRN_TRY(tensor(m, i, "attn_k_norm", 1, whole ? kv : s->n_head_dim, 1, 1));
-    }
-    return tensor(m, i, "attn_output", 2, q, s->n_embd, 1);
-}
-
-static firn_status block(maker *m, int64_t i)
-{
-    FIRN_TRY(tensor(m, i, "attn_norm", 1, m->shape->n_embd, 1, 1));
-    FIRN_TRY(m->shape->kv_rank ? latent_attention(m, i) : attention(m, i));
-    return feed_forward(m, i);
+    return tensor(m, i, "attn_output.weight", H * s->n_head_v, s->n_embd, 0);
 }
 
 static firn_status tensors(maker *m)
 {
     const firn_random_shape *s = m->shape;
+    const int64_t pairs = (s->n_rot ? s->n_rot : s->n_head_dim) / 2;
 
-    FIRN_TRY(tensor(m, -1, "token_embd", 2, s->n_embd, s->n_vocab, 1));
-    for (int64_t i = 0; i < m->n_layer; i++)
-        FIRN_TRY(block(m, i));
-    FIRN_TRY(tensor(m, -1, "output_norm", 1, s->n_embd, 1, 1));
-    return s->tied ? FIRN_OK : tensor(m, -1, "output", 2, s->n_embd, s->n_vocab, 1);
+    FIRN_TRY(tensor(m, -1, "token_embd.weight", s->n_embd, s->n_vocab, 0));
+    if ((s->with & FIRN_WITH_FACTORS) && !s->rope_scaling)
+        FIRN_TRY(tensor(m, -1, "rope_freqs.weight", pairs, 0, 0));
+    if ((s->with & FIRN_WITH_FACTORS) && s->rope_scaling) {
+        FIRN_TRY(tensor(m, -1, "rope_factors_long.weight", pairs, 0, 0));
+        FIRN_TRY(tensor(m, -1, "rope_factors_short.weight", pairs, 0, 0));
+    }
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        FIRN_TRY(tensor(m, i, "attn_norm.weight", s->n_embd, 0, 0));
+        FIRN_TRY(s->kv_rank ? latent_attention(m, i) : heads(m, i));
+        FIRN_TRY(feed_forward(m, i));
+    }
+    FIRN_TRY(tensor(m, -1, "output_norm.weight", s->n_embd, 0, 0));
+    return s->tied ? FIRN_OK : tensor(m, -1, "output.weight", s->n_embd, s->n_vocab, 0);
 }
 
 static firn_status make(maker *m, const char *path)
@@ -334,6 +673,10 @@ firn_status firn_random_model_write(firn_context *ctx, const firn_random_shape *
     maker m = {.ctx = ctx, .shape = shape, .n_layer = n_layer ? n_layer : shape->n_layer, .type = type, .seed = seed};
 
     FIRN_EXPECT(ctx, m.n_layer > 0 && m.n_layer <= 512, "a model has 1 to 512 blocks, not %" PRId64, m.n_layer);
+    for (int i = 0; firn_archs[i]; i++)
+        if (strcmp(firn_archs[i]->name, shape->arch) == 0)
+            m.arch = firn_archs[i];
+    FIRN_EXPECT(ctx, m.arch, "there is no architecture '%s'", shape->arch);
     if (!firn_format_can_draw(type))
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "blocks of type %s cannot be drawn", firn_type_name(type));
     m.chunk = firn_alloc(ctx, CHUNK_BYTES);

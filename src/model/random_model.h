@@ -6,6 +6,18 @@
 #include "core/context.h"
 #include "firn/gguf.h"
 
+/* Parts that an architecture's files may have or not. */
+enum {
+    FIRN_WITH_QKV_BIAS = 1,
+    FIRN_WITH_OUTPUT_BIAS = 2, /* attn_output.bias */
+    FIRN_WITH_FFN_BIAS = 4,
+    FIRN_WITH_CHOICE_BIAS = 8, /* exp_probs_b */
+    FIRN_WITH_QK_NORM = 16,
+    FIRN_WITH_FACTORS = 32, /* rope_freqs, or rope_factors_long and _short where rope_scaling is longrope */
+    FIRN_WITH_FUSED_QKV = 64,
+};
+
+/* 0 leaves out. */
 typedef struct {
     const char *name; /* "qwen3-30b-a3b" */
     const char *arch; /* "qwen3moe" */
@@ -16,15 +28,18 @@ typedef struct {
     int64_t n_ctx;
     float rope_base, eps;
     bool tied; /* no output.weight */
-    /* All 0 where the model has nothing of the kind. */
-    int64_t n_rot;                             /* values of a head that rotate; 0: all */
-    int64_t n_lead, n_shared;                  /* leading dense blocks; shared experts, each as wide as the others */
-    int64_t n_group, n_group_used;             /* of experts */
-    int gating;                                /* expert_gating_func */
-    bool weights_norm, choice_bias;            /* expert_weights_norm, exp_probs_b */
-    float weights_scale;                       /* expert_weights_scale */
-    float yarn_factor, yarn_log_multiplier;    /* of the context it was trained on first ... */
-    int64_t n_ctx_orig;                        /* ... which has so many tokens */
+    unsigned with;
+    int64_t n_rot;            /* 0: the whole head */
+    const char *rope_scaling; /* "yarn", "longrope" */
+    float rope_factor;
+    int64_t n_ctx_orig, n_window;
+    int64_t n_lead, n_ff_shared, n_shared; /* dense blocks in front; keys of the shared expert's width and count */
+    int64_t n_group, n_group_used;
+    int64_t gating;
+    float weights_scale;
+    bool weights_norm;
+    float logit_scale, residual_scale, embedding_scale, attention_scale;
+    float yarn_log_multiplier;
     int64_t q_rank, kv_rank, n_nope, n_head_v; /* latent attention where kv_rank is not 0: heads of n_nope + n_rot */
     bool joint;                                /* attn_kv_b, the old form of latent attention */
 } firn_random_shape;
