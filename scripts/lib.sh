@@ -4,7 +4,7 @@ say() { printf '\n== %s\n' "$*"; }
 die() { printf 'firn: %s\n' "$*" >&2; exit 1; }
 
 # Debian's names; Ubuntu 22.04 has the same.
-DEBIAN_PACKAGES="gcc cmake ninja-build pkg-config libcmocka-dev libjansson-dev libpcre2-dev python3 python3-venv python3-pip libgomp1 xz-utils unzip"
+DEBIAN_PACKAGES="gcc g++ cmake ninja-build pkg-config libcmocka-dev libjansson-dev libpcre2-dev python3 python3-venv python3-pip libgomp1 xz-utils unzip"
 BREW_PACKAGES="cmake ninja pkg-config cmocka jansson pcre2 python3 xz"
 
 # Installs what is missing, as root or with sudo; else prints the one command and stops.

@@ -83,6 +83,12 @@ static firn_status run(firn_context *ctx, firn_type packed, bool decode, const v
     FIRN_TRY(check_side(ctx, "src", decode ? packed : FIRN_F32, src, src_stride, n, rows));
     FIRN_TRY(check_side(ctx, "dst", decode ? FIRN_F32 : packed, dst, dst_stride, n, rows));
 
+    FIRN_EXPECT(ctx, (uintptr_t)importance % sizeof *importance == 0, "the importances must be aligned to %zu bytes",
+                sizeof *importance);
+    const char *from = src, *to = dst;
+    const size_t src_bytes = src_stride * (size_t)(rows - 1) + firn_row_bytes(decode ? packed : FIRN_F32, n);
+    const size_t dst_bytes = dst_stride * (size_t)(rows - 1) + firn_row_bytes(decode ? FIRN_F32 : packed, n);
+    FIRN_EXPECT(ctx, from >= to + dst_bytes || to >= from + src_bytes, "src and dst must not overlap");
     rows_job job = {.decode = decode ? firn_format_decoder(packed) : NULL,
                     .encode = decode ? NULL : firn_format_encoder(packed),
                     .src = src,

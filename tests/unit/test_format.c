@@ -337,7 +337,7 @@ static void rows_do_not_depend_on_company(void **state)
 
 static void wrong_calls_are_refused(void **state)
 {
-    uint16_t packed[512] = {0};
+    _Alignas(4) uint16_t packed[512] = {0};
     float x[256] = {0};
 
     (void)state;
@@ -365,14 +365,21 @@ static void wrong_calls_are_refused(void **state)
             "rows of dst are 10 bytes apart and need 18 bytes each");
     REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, SIZE_MAX / 2 - 1, 32, 64, x, 128, 0), FIRN_ERR_ARGUMENT,
             "64 rows of 9223372036854775806 bytes are more than memory can hold");
+    REFUSED(firn_decode_rows(ctx, FIRN_F32, x, 128, 32, 2, x + 63, 128, 0), FIRN_ERR_ARGUMENT,
+            "src and dst must not overlap");
+    REFUSED(firn_decode_rows(ctx, FIRN_Q4_0, packed, 18, 32, 2, x, 128, 1 << 20), FIRN_ERR_ARGUMENT,
+            "1048576 threads were asked for; the context has 2");
+    REFUSED(firn_encode_rows(ctx, FIRN_Q4_0, x, 128, 32, 1, (float *)(packed + 1), packed, 18, 0), FIRN_ERR_ARGUMENT,
+            "the importances must be aligned to 4 bytes");
 #undef REFUSED
+    assert_int_equal(firn_decode_rows(ctx, FIRN_Q4_0, packed, 18, 32, 1, x, 128, 0), FIRN_OK);
     assert_int_equal(firn_decode_rows(ctx, FIRN_Q4_0, NULL, 0, 0, 5, NULL, 0, 0), FIRN_OK);
 }
 
 static int setup(void **state)
 {
     (void)state;
-    ctx = firn_context_create(NULL);
+    ctx = firn_context_create(&(firn_context_params){.n_threads = 2});
     return ctx ? 0 : 1;
 }
 
