@@ -18,7 +18,10 @@ import numpy as np
 from llama_logprobs import Llama, Model, logits_of
 
 FIRN, WORK = sys.argv[1], sys.argv[2]
-MODELS = [("tiny-llama", "f32"), ("tiny", "f32"), ("tiny-qwen3moe", "f32"), ("tiny-olmoe", "f32"),
+MODELS = [("tiny-llama", "f32"), ("tiny", "f32"), ("tiny-qwen3moe", "f32"), ("tiny-olmoe", "f32"), ("tiny-llama3", "f32"),
+          ("tiny-qwen2", "f32"), ("tiny-qwen3", "f32"), ("tiny-smollm3", "f32"), ("tiny-qwen2moe", "f32"),
+          ("tiny-granite", "f32"), ("tiny-granitemoe", "f32"), ("tiny-glm4moe", "f32"), ("tiny-ernie", "f32"),
+          ("tiny-gpt-oss", "f32"), ("tiny-bailingmoe2", "f32"),
           ("tiny-llama", "q4_1"), ("tiny", "q4_0"), ("tiny-qwen3moe", "q4_K"), ("tiny-olmoe", "iq4_nl")]
 BOUND, CHANGE_BOUND = 1e-9, 1e-6
 passed = failed = 0
