@@ -1,8 +1,10 @@
-/* firn info: what a GGUF file holds, at a glance. Everything is read from the file's own keys and tensor table, so that
- * files which firn cannot run (other architectures, adapters, vocabularies) are shown too. */
+/* firn info: what a GGUF file holds, at a glance, and what training it takes. The file is read from its own keys and
+ * tensor table, so that files which firn cannot run (other architectures, adapters, vocabularies) are shown too; what
+ * training takes is asked of the plan that firn finetune makes. */
 #include "cmd.h"
 #include "firn/graph.h"
 #include "model/model.h"
+#include "train/run.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,12 +24,17 @@ typedef struct {
     const firn_gguf *g;
     firn_string arch, name;
     int n_parts;
-    int64_t n_block, n_embd, n_ff, n_head, n_head_kv, n_head_dim, n_expert, n_expert_used, n_ff_expert, n_vocab, n_ctx;
-    firn_string vocab, pre;
+    int64_t n_block, n_embd, n_ff, n_head, n_head_kv, n_head_dim, n_vocab, n_ctx;
+    int64_t n_expert, n_expert_used, n_ff_expert, n_shared, n_group, n_group_used, n_lead, n_nextn, n_router;
+    int64_t n_q_lora, n_kv_lora, n_rot, n_window, n_ctx_orig; /* 0: not there */
+    firn_string vocab, pre, scaling;
     tally by_class[N_CLASSES];
     int64_t n_weights, n_active; /* active: used by one token */
     const char *why_not;         /* NULL: firn runs it */
     bool adapter;
+    firn_training_need need; /* where firn runs it */
+    const char *no_need;     /* NULL: need is known */
+    const char *targets;     /* as given */
 } summary;
 
 static const char *class_name(int c)
@@ -62,24 +69,38 @@ static int class_of(const char *tensor)
 
 /* ---- reading ---- */
 
+static const firn_kv *arch_kv(const summary *s, const char *rest)
+{
+    char key[160];
+
+    snprintf(key, sizeof key, "%.*s.%s", (int)(s->arch.size < 64 ? s->arch.size : 64), s->arch.data, rest);
+    return firn_gguf_kv(s->g, key);
+}
+
 /* A u32, or the first of an array of them; 0 when there is none. */
 static int64_t number(const summary *s, const char *rest)
 {
-    char key[160];
     uint32_t value = 0;
+    const firn_kv *kv = arch_kv(s, rest);
 
-    snprintf(key, sizeof key, "%.*s.%s", (int)(s->arch.size < 64 ? s->arch.size : 64), s->arch.data, rest);
-    const firn_kv *kv = firn_gguf_kv(s->g, key);
     if (kv && (kv->element == FIRN_KV_U32 || kv->element == FIRN_KV_I32) && kv->n)
         memcpy(&value, kv->data, sizeof value);
     return value;
 }
 
+static firn_string string_of(const firn_kv *kv)
+{
+    return kv && kv->type == FIRN_KV_STRING ? kv->strings[0] : (firn_string){"", 0};
+}
+
 static firn_string text(const firn_gguf *g, const char *key)
 {
-    const firn_kv *kv = firn_gguf_kv(g, key);
+    return string_of(firn_gguf_kv(g, key));
+}
 
-    return kv && kv->type == FIRN_KV_STRING ? kv->strings[0] : (firn_string){"", 0};
+static firn_string arch_text(const summary *s, const char *rest)
+{
+    return string_of(arch_kv(s, rest));
 }
 
 static void count_tensors(summary *s)
@@ -93,6 +114,9 @@ static void count_tensors(summary *s)
         c->n_weights += n;
         c->bytes += t->size;
         s->n_weights += n;
+        int block, at = 0;
+        if (sscanf(t->name, "blk.%9d.ffn_gate_inp.weight%n", &block, &at) == 1 && at && block < s->n_block - s->n_nextn)
+            s->n_router++;
         if (t->file >= s->n_parts)
             s->n_parts = t->file + 1;
     }
@@ -122,6 +146,19 @@ static void read_summary(summary *s)
     s->n_expert = number(s, "expert_count");
     s->n_expert_used = number(s, "expert_used_count");
     s->n_ff_expert = number(s, "expert_feed_forward_length");
+    s->n_shared = number(s, "expert_shared_count");
+    s->n_group = number(s, "expert_group_count");
+    s->n_group_used = number(s, "expert_group_used_count");
+    s->n_lead = number(s, "leading_dense_block_count");
+    s->n_nextn = number(s, "nextn_predict_layers");
+    s->n_q_lora = number(s, "attention.q_lora_rank");
+    s->n_kv_lora = number(s, "attention.kv_lora_rank");
+    s->n_rot = number(s, "rope.dimension_count");
+    s->n_window = number(s, "attention.sliding_window");
+    s->n_ctx_orig = number(s, "rope.scaling.original_context_length");
+    s->scaling = arch_text(s, "rope.scaling.type");
+    if (s->n_kv_lora && number(s, "attention.key_length_mla"))
+        s->n_head_dim = number(s, "attention.key_length_mla");
     if (s->n_head_kv == 0)
         s->n_head_kv = s->n_head;
     if (s->n_head_dim == 0 && s->n_head)
@@ -190,6 +227,79 @@ static void print_table(const summary *s)
     putchar('\n');
 }
 
+/* What training would take. */
+static void print_training(const summary *s)
+{
+    const firn_training_need *n = &s->need;
+    char a[32], b[32];
+
+    if (s->no_need) {
+        printf("  %-14s not so: %s\n", "training", s->no_need);
+        return;
+    }
+    printf("  %-14s %s, rank %" PRId64 ", %" PRId64 " x %" PRId64 " tokens: %s values", "training",
+           s->targets                      ? s->targets
+           : n->values[FIRN_CLASS_EXPERTS] ? "attention,experts"
+                                           : "attention,dense",
+           n->rank, n->batch, n->context, count_text(a, n->n_values));
+    const char *comma = " (";
+    for (int c = 0; c < FIRN_CLASS_COUNT; c++)
+        if (n->values[c]) {
+            printf("%s%s %s", comma, firn_class_name((firn_class)c), count_text(a, n->values[c]));
+            comma = ", ";
+        }
+    printf(")\n  %-14s %s; from %s on with less speed (--memory-limit)", "memory", bytes_text(a, n->total),
+           bytes_text(b, n->least));
+    printf("\n  %-14s and beside it the data, and weights mapped from the file, %s\n", "", bytes_text(a, n->mapped));
+}
+
+static void print_shape(const summary *s)
+{
+    if (s->n_head && s->n_kv_lora) {
+        printf("  %-14s %" PRId64 " heads of %" PRId64 " through a latent of %" PRId64, "attention", s->n_head,
+               s->n_head_dim, s->n_kv_lora);
+        if (s->n_q_lora)
+            printf(", queries through one of %" PRId64, s->n_q_lora);
+    } else if (s->n_head) {
+        printf("  %-14s %" PRId64 " query heads, %" PRId64 " key-value heads of %" PRId64, "attention", s->n_head,
+               s->n_head_kv, s->n_head_dim);
+    }
+    if (s->n_head && s->n_window)
+        printf(", a window of %" PRId64 " tokens in some blocks", s->n_window);
+    if (s->n_head)
+        putchar('\n');
+    if (s->n_expert) {
+        printf("  %-14s %" PRId64 " in a block, %" PRId64 " used by a token, width %" PRId64, "experts", s->n_expert,
+               s->n_expert_used, s->n_ff_expert);
+        if (s->n_group > 1)
+            printf("; chosen from %" PRId64 " of %" PRId64 " groups", s->n_group_used, s->n_group);
+        if (s->n_shared)
+            printf("; %" PRId64 " shared by all", s->n_shared);
+        if (s->n_lead)
+            printf("; the first %" PRId64 " block%s dense, width %" PRId64, s->n_lead, s->n_lead > 1 ? "s are" : " is",
+                   s->n_ff);
+        putchar('\n');
+    } else if (s->n_ff) {
+        printf("  %-14s dense, width %" PRId64 "\n", "feed-forward", s->n_ff);
+    }
+    if (s->n_vocab) {
+        printf("  %-14s %" PRId64 " tokens (", "vocabulary", s->n_vocab);
+        print_string(s->vocab);
+        printf("%s", s->pre.size ? ", " : "");
+        print_string(s->pre);
+        printf(")\n");
+    }
+    if (s->n_ctx) {
+        printf("  %-14s %" PRId64 " tokens", "context", s->n_ctx);
+        if (s->n_ctx_orig && s->scaling.size) {
+            printf(" (");
+            print_string(s->scaling);
+            printf(" from %" PRId64 ")", s->n_ctx_orig);
+        }
+        putchar('\n');
+    }
+}
+
 static void print_summary(const summary *s)
 {
     char a[32], b[32];
@@ -202,25 +312,11 @@ static void print_summary(const summary *s)
     printf("\n  %-14s ", "architecture");
     print_string(s->arch);
     if (s->n_block)
-        printf(", %" PRId64 " blocks of width %" PRId64, s->n_block, s->n_embd);
+        printf(", %" PRId64 " blocks of width %" PRId64, s->n_block - s->n_nextn, s->n_embd);
+    if (s->n_nextn)
+        printf(", and %" PRId64 " that predict%s further tokens (not run)", s->n_nextn, s->n_nextn > 1 ? "" : "s");
     putchar('\n');
-    if (s->n_head)
-        printf("  %-14s %" PRId64 " query heads, %" PRId64 " key-value heads of %" PRId64 "\n", "attention", s->n_head,
-               s->n_head_kv, s->n_head_dim);
-    if (s->n_expert)
-        printf("  %-14s %" PRId64 " in a block, %" PRId64 " used by a token, width %" PRId64 "\n", "experts",
-               s->n_expert, s->n_expert_used, s->n_ff_expert);
-    else if (s->n_ff)
-        printf("  %-14s dense, width %" PRId64 "\n", "feed-forward", s->n_ff);
-    if (s->n_vocab) {
-        printf("  %-14s %" PRId64 " tokens (", "vocabulary", s->n_vocab);
-        print_string(s->vocab);
-        printf("%s", s->pre.size ? ", " : "");
-        print_string(s->pre);
-        printf(")\n");
-    }
-    if (s->n_ctx)
-        printf("  %-14s %" PRId64 " tokens\n", "context", s->n_ctx);
+    print_shape(s);
     if (s->n_weights) {
         printf("  %-14s %s", "weights", count_text(a, s->n_weights));
         if (s->n_active != s->n_weights)
@@ -233,7 +329,7 @@ static void print_summary(const summary *s)
     else if (s->why_not)
         printf("  firn cannot run it: %s\n", s->why_not);
     else
-        printf("  firn runs it and can train it\n");
+        print_training(s);
 }
 
 static json_t *json_text(firn_string s)
@@ -241,6 +337,24 @@ static json_t *json_text(firn_string s)
     json_t *j = json_stringn(s.data, s.size);
 
     return j ? j : json_string(""); /* bytes that are no UTF-8 */
+}
+
+static json_t *json_training(const summary *s)
+{
+    const firn_training_need *n = &s->need;
+    json_t *values = json_object();
+
+    if (s->no_need) {
+        json_decref(values);
+        return json_pack("{ss}", "reason", s->no_need);
+    }
+    for (int c = 0; values && c < FIRN_CLASS_COUNT; c++)
+        if (n->values[c])
+            json_object_set_new(values, firn_class_name((firn_class)c), json_integer(n->values[c]));
+    return json_pack("{sI sI sI sI so sI sI sI}", "context", (json_int_t)n->context, "batch", (json_int_t)n->batch,
+                     "rank", (json_int_t)n->rank, "trained", (json_int_t)n->n_values, "trained_by_class", values,
+                     "bytes", (json_int_t)n->total, "least_bytes", (json_int_t)n->least, "mapped_bytes",
+                     (json_int_t)n->mapped);
 }
 
 static int print_json(const summary *s)
@@ -274,7 +388,26 @@ static int print_json(const summary *s)
         json_decref(classes);
         return cmd_fail("out of memory, or the file's name is no UTF-8");
     }
+    const struct {
+        const char *key;
+        int64_t value;
+    } more[] = {{"expert_groups", s->n_group},
+                {"expert_groups_used", s->n_group_used},
+                {"experts_shared", s->n_shared},
+                {"expert_blocks", s->n_router},
+                {"leading_dense_blocks", s->n_lead},
+                {"blocks_not_run", s->n_nextn},
+                {"query_latent", s->n_q_lora},
+                {"latent", s->n_kv_lora},
+                {"rotated", s->n_rot},
+                {"window", s->n_window},
+                {"original_context", s->n_ctx_orig}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        json_object_set_new(root, more[i].key, json_integer(more[i].value));
+    json_object_set_new(root, "rope_scaling", json_text(s->scaling));
     json_object_set_new(root, "classes", classes);
+    if (!s->adapter && !s->why_not)
+        json_object_set_new(root, "training", json_training(s));
     if (s->why_not)
         json_object_set_new(root, "reason", json_string(s->why_not));
     json_dumpf(root, stdout, JSON_INDENT(2));
@@ -294,21 +427,47 @@ static int list_devices(firn_context *ctx)
     return 0;
 }
 
-static int show(firn_context *ctx, const char *path, bool json)
+/* What firn can run and train, for people or programs. */
+static int list_architectures(bool json)
 {
-    summary s = {.path = path, .n_parts = 1};
+    json_t *list = json_array();
+
+    for (int i = 0; firn_archs[i]; i++) {
+        json_array_append_new(list, json_pack("{ss ss}", "name", firn_archs[i]->name, "verified",
+                                              firn_archs[i]->verified ? firn_archs[i]->verified : ""));
+        if (!json)
+            printf("%s\n", firn_archs[i]->name);
+    }
+    if (json) {
+        json_dumpf(list, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(list);
+    return 0;
+}
+
+/* given: training options were, and a plan that cannot be is then a failure. */
+static int show(firn_context *ctx, const char *path, const firn_train_options *options, bool given, bool json)
+{
+    summary s = {.path = path, .n_parts = 1, .targets = options->targets};
+    firn_train_options o = *options;
     firn_model *model = NULL;
     firn_gguf *g;
+    int status = 0;
 
     if (firn_gguf_open(ctx, path, &g) != FIRN_OK)
         return cmd_fail_ctx(ctx);
     s.g = g;
     read_summary(&s);
+    o.model = path;
     if (firn_model_open(ctx, path, &model) != FIRN_OK)
         s.why_not = firn_error(ctx);
     firn_model_close(model);
-    int status = 0;
-    if (json)
+    if (!s.why_not && firn_training_need_of(ctx, &o, &s.need) != FIRN_OK)
+        s.no_need = firn_error(ctx);
+    if (given && (s.why_not || s.no_need))
+        status = cmd_fail_ctx(ctx);
+    else if (json)
         status = print_json(&s);
     else
         print_summary(&s);
@@ -318,28 +477,43 @@ static int show(firn_context *ctx, const char *path, bool json)
 
 int cmd_info(int argc, char **argv)
 {
-    bool json = false, devices = false;
+    bool json = false, devices = false, architectures = false;
+    firn_train_options o;
+
+    firn_train_options_init(&o);
     const cmd_option options[] = {
+        {"--context", 'i', &o.context, "N", "training: tokens of a window (default 512, or the model's if less)", 2,
+         1 << 24},
+        {"--batch", 'i', &o.batch, "N", "training: windows of a pass (default 1)", 1, 65536},
+        {"--targets", 's', &o.targets, "LIST", "training: what is trained, as firn finetune has it", 0, 0},
+        {"--rank", 'i', &o.rank, "N", "training: rank of the adapter (default 16)", 1, 4096},
         {"--json", 'b', &json, NULL, "for programs", 0, 0},
         {"--devices", 'b', &devices, NULL, "list the devices that can compute", 0, 0},
+        {"--architectures", 'b', &architectures, NULL, "list the architectures that firn runs", 0, 0},
         {0},
     };
-    const cmd_spec spec = {"firn info MODEL [--json] | firn info --devices",
-                           "Shows what a GGUF file holds: architecture, sizes, experts, tensors by class and format.",
-                           options, 0, 1};
+    const cmd_spec spec = {
+        "firn info MODEL [--context N] [--targets LIST] [--json] | firn info --devices | --architectures",
+        "Shows what a GGUF file holds (architecture, sizes, experts, tensors by class and format) and what training "
+        "it\n"
+        "takes: how many values, how much memory, by the plan that firn finetune makes.",
+        options, 0, 1};
     int n, status;
 
     if (!cmd_parse(&spec, argc, argv, &n, &status))
         return status;
-    if (n == 0 && !devices)
+    if (n == 0 && !devices && !architectures)
         return cmd_usage(argv[0], "an argument is missing: %s", spec.usage);
+    const bool given = o.context != FIRN_UNSET || o.batch != FIRN_UNSET || o.targets || o.rank != FIRN_UNSET;
     firn_context *ctx = cmd_context(devices ? 0 : 1);
     if (!ctx)
         return 1;
     if (devices)
         status = list_devices(ctx);
+    if (status == 0 && architectures)
+        status = list_architectures(json);
     if (status == 0 && n)
-        status = show(ctx, argv[1], json);
+        status = show(ctx, argv[1], &o, given, json);
     firn_context_destroy(ctx);
     return status;
 }

@@ -1,48 +1,79 @@
 """Does the real llama.cpp compute what firn computes, and does it apply firn's adapters?
 
-    check_llama.py FIRN WORK_FOLDER
+    check_llama.py FIRN WORK_FOLDER [NAME...]
 
-For a random model of each architecture (firn init), F32 and packed (packed: llama.cpp gets the weights written out by
-`firn quantize IN OUT f32`, since on packed ones it rounds activations to 8 bits): logits of the base, and of the base with
-an adapter trained for a few steps on every class of tensors. Bound: 1e-9 normalized mean squared error; for the change that
-the adapter makes, 1e-6 of its own size. The last line is "N passed, N failed".
+For every small shape of `firn init` (or those named), so for every architecture: a random model in F32, and one packed
+(llama.cpp gets its weights written out by `firn quantize IN OUT f32`, since on packed ones it rounds activations to 8
+bits): logits of the base, and of the base with an adapter trained for a few steps on every class of tensors that llama.cpp
+applies. Bound: 1e-9 normalized mean squared error; for the change that the adapter makes, 1e-6 of its own size.
+
+Sequences in which a router's choice is a near tie (two candidates closer than 1e-5 in what is compared, at the last place
+chosen) are left out, at most a tenth of them: there rounding decides which experts run. The gaps are read in llama.cpp's
+graph while it computes. WORK_FOLDER/models.json receives the figures; the last line is "N passed, N failed".
 """
+import ctypes as C
 import json
 import os
 import random
-import subprocess
+import re
+import shutil
 import sys
 
 import numpy as np
 
-from llama_logprobs import Llama, Model, logits_of
+from llama_logprobs import EvalCallback, Llama, Model, logits_of
+from peer import Checks, Firn, nmse
 
-FIRN, WORK = sys.argv[1], sys.argv[2]
-MODELS = [("tiny-llama", "f32"), ("tiny", "f32"), ("tiny-qwen3moe", "f32"), ("tiny-olmoe", "f32"), ("tiny-llama3", "f32"),
-          ("tiny-qwen2", "f32"), ("tiny-qwen3", "f32"), ("tiny-smollm3", "f32"), ("tiny-qwen2moe", "f32"),
-          ("tiny-granite", "f32"), ("tiny-granitemoe", "f32"), ("tiny-glm4moe", "f32"), ("tiny-ernie", "f32"),
-          ("tiny-gpt-oss", "f32"), ("tiny-bailingmoe2", "f32"),
-          ("tiny-llama", "q4_1"), ("tiny", "q4_0"), ("tiny-qwen3moe", "q4_K"), ("tiny-olmoe", "iq4_nl")]
-BOUND, CHANGE_BOUND = 1e-9, 1e-6
-passed = failed = 0
+firn, WORK, ONLY = Firn(sys.argv[1]), sys.argv[2], sys.argv[3:]
+BOUND, CHANGE_BOUND, NEAR, MOST_LEFT_OUT = 1e-9, 1e-6, 1e-5, 0.1
+PACKED = ["q4_1", "q4_0", "q4_K", "iq4_nl", "mxfp4", "q6_K", "q5_0", "q3_K", "iq4_xs", "q8_0", "q2_K", "q5_K"]
+LENGTHS = [24 + 7 * i % 60 for i in range(36)] + [128, 200, 320, 480]
+checks = Checks()
 
 
-def firn(*args):
-    done = subprocess.run([FIRN, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise RuntimeError(f"firn {' '.join(args)}: {done.stderr.strip().splitlines()[-1:]}")
-    return done.stdout
+class RouterGaps:
+    """Watches llama.cpp's graph: the smallest gap, over tokens and layers, between the last expert chosen and the best one
+    not chosen; between groups of experts likewise."""
+    NAME = re.compile(rb"(ffn_moe_probs(?:_biased)?)-(\d+)")      # views of them have more behind it
 
+    def __init__(self, lib, info):
+        self.lib, self.info, self.rows = lib, info, {}
+        p = C.c_void_p
+        for name, result, args in [("ggml_get_name", C.c_char_p, [p]), ("ggml_nbytes", C.c_size_t, [p]),
+                                   ("ggml_backend_tensor_get", None, [p, p, C.c_size_t, C.c_size_t])]:
+            f = getattr(lib, name)
+            f.restype, f.argtypes = result, args
+        self.callback = EvalCallback(self._look)
 
-def check(name, error, bound):
-    global passed, failed
-    good = error <= bound
-    passed, failed = passed + good, failed + (not good)
-    print(f"{'ok  ' if good else 'FAIL'} {name:44} {error:.2e} (bound {bound:.0e})", flush=True)
+    def _look(self, tensor, ask, _):
+        name = self.NAME.fullmatch(self.lib.ggml_get_name(tensor))
+        if not name:
+            return not ask
+        if not ask:
+            x = np.empty(self.lib.ggml_nbytes(tensor) // 4, np.float32)
+            self.lib.ggml_backend_tensor_get(tensor, x.ctypes.data, 0, x.nbytes)
+            kind, layer = name.groups()
+            if kind == b"ffn_moe_probs_biased" or layer not in self.rows or self.rows[layer][0] == b"ffn_moe_probs":
+                self.rows[layer] = kind, x.reshape(-1, self.info["experts"]).astype(np.float64)
+        return True
 
-
-def nmse(x, ref):
-    return float(((x - ref) ** 2).sum() / (ref ** 2).sum())
+    def take(self):
+        """Of what ran since the last call."""
+        gap, layers = np.inf, len(self.rows)
+        for _, x in self.rows.values():
+            groups, used = self.info["expert_groups"], self.info["expert_groups_used"]
+            if groups > 1:
+                score = np.sort(x.reshape(len(x), groups, -1), -1)[..., -2:].sum(-1)
+                order = np.sort(score, -1)
+                gap = min(gap, (order[:, -used] - order[:, -used - 1]).min())
+                kept = score >= order[:, [-used]]
+                x = np.where(np.repeat(kept, x.shape[1] // groups, 1), x, -np.inf)
+            k = self.info["experts_used"]
+            if k < x.shape[1]:
+                order = np.sort(x, -1)
+                gap = min(gap, (order[:, -k] - order[:, -k - 1]).min())
+        self.rows = {}
+        return gap, layers
 
 
 def data_set(path):
@@ -55,50 +86,79 @@ def data_set(path):
                                              {"role": "assistant", "content": text[1]}]}) + "\n")
 
 
-def one(llama, like, kind):
-    folder = f"{WORK}/{like}-{kind}"
+def run_peer(peer, info, sequences, adapters):
+    """llama.cpp's logits, and for each sequence the smallest gap of its routers' choices."""
+    if not info["experts"]:
+        return logits_of(peer, sequences, adapters, threads=1), [np.inf] * len(sequences)
+    gaps, found = RouterGaps(peer.lib, info), []
+    rows = logits_of(peer, sequences, adapters, threads=1, callback=gaps.callback, after=lambda: found.append(gaps.take()))
+    if {layers for _, layers in found} != {info["expert_blocks"]}:
+        raise RuntimeError(f"llama.cpp's graph shows the routers of {sorted({n for _, n in found})} blocks, not of "
+                           f"{info['expert_blocks']}")
+    return rows, [gap for gap, _ in found]
+
+
+def one(llama, like, arch, kind):
+    folder, name = f"{WORK}/{like}-{kind}", f"{like} {kind}"
     os.makedirs(folder, exist_ok=True)
     model, plain, run = f"{folder}/model.gguf", f"{folder}/plain.gguf", f"{folder}/run"
-    subprocess.run(["rm", "-rf", run])
-    firn("init", "--like", like, "--type", kind, "--seed", "3", model)
-    firn("finetune", "--model", model, "--data", f"{WORK}/data.jsonl", "--output", run, "--targets", "all", "--steps", "3",
-         "--context", "128", "--learning-rate", "1e-2", "--schedule", "constant", "--warmup", "0", "--eval-split", "0",
-         "--rank", "4", "--threads", "1")
+    shutil.rmtree(run, ignore_errors=True)
+    firn("init", "--like", like, "--type", kind, "--seed", 3, model)
+    firn("finetune", "--model", model, "--data", f"{WORK}/data.jsonl", "--output", run, "--targets", "all", "--steps", 3,
+         "--context", 128, "--learning-rate", 1e-2, "--schedule", "constant", "--warmup", 0, "--eval-split", 0,
+         "--rank", 4, "--threads", 1)
+    adapter = f"{run}/adapter.gguf"
     if kind == "f32":
         plain = model
     else:
         firn("quantize", model, plain, "f32")
+    info, trained = json.loads(firn("info", "--json", model)), json.loads(firn("info", "--json", adapter))
     peer = Model(llama, plain)
     rng = random.Random(5)
-    sequences = [[rng.randrange(3, peer.n_vocab) for _ in range(n)] for n in (48, 33)]
-    with open(f"{folder}/tokens.json", "w") as f:
-        json.dump(sequences, f)
-    ours, theirs = [], []
-    for adapter in (None, f"{run}/adapter.gguf"):
-        out = f"{folder}/logits.f32"
-        firn("logits", model, "--tokens", f"{folder}/tokens.json", "--output", out,
-             *(["--adapter", adapter] if adapter else []))
-        ours.append(np.fromfile(out, "<f4").astype(np.float64))
-        rows = logits_of(peer, sequences, [(adapter, 1.0)] if adapter else [], threads=1)
-        theirs.append(np.concatenate([r.ravel() for r in rows]).astype(np.float64))
-    check(f"{like} {kind}: base", nmse(ours[0], theirs[0]), BOUND)
-    check(f"{like} {kind}: with the adapter", nmse(ours[1], theirs[1]), BOUND)
-    check(f"{like} {kind}: the adapter's change", nmse(ours[1] - ours[0], theirs[1] - theirs[0]), CHANGE_BOUND)
+    sequences = [[rng.randrange(3, peer.n_vocab) for _ in range(n)] for n in LENGTHS]
+    base, gaps = run_peer(peer, info, sequences, [])
+    with_adapter, gaps_adapted = run_peer(peer, info, sequences, [(adapter, 1.0)])
+    smallest = [min(pair) for pair in zip(gaps, gaps_adapted)]
+    clear = [i for i, gap in enumerate(smallest) if gap >= NEAR]
+    left_out = len(sequences) - len(clear)
+    if info["experts"]:
+        checks.that(f"{name}: {left_out} of {len(sequences)} sequences left out for near ties (smallest gap "
+                    f"{min(smallest):.1e})", left_out <= MOST_LEFT_OUT * len(sequences), "too many")
+    ours, ours_adapted = firn.logits(model, sequences, folder), firn.logits(model, sequences, folder, adapter)
+
+    def flat(rows):
+        return np.concatenate([np.asarray(rows[i], np.float64).ravel() for i in clear])
+
+    more = {"shape": like, "architecture": arch, "type": kind, "sequences": len(sequences), "clear": len(clear),
+            "tokens": sum(len(sequences[i]) for i in clear), "classes": sorted(trained["classes"])}
+    checks.at_most(f"{name}: base", nmse(flat(ours), flat(base)), BOUND, measure="base", **more)
+    checks.at_most(f"{name}: with the adapter", nmse(flat(ours_adapted), flat(with_adapter)), BOUND, measure="adapter", **more)
+    checks.at_most(f"{name}: the adapter's change",
+                   nmse(flat(ours_adapted) - flat(ours), flat(with_adapter) - flat(base)), CHANGE_BOUND, measure="change",
+                   **more)
+    peer.close()
+    shutil.rmtree(folder)
 
 
 def main():
-    global failed
     os.makedirs(WORK, exist_ok=True)
     data_set(f"{WORK}/data.jsonl")
     llama = Llama()
-    for like, kind in MODELS:
-        try:
-            one(llama, like, kind)
-        except (RuntimeError, OSError) as why:
-            print(f"FAIL {like} {kind}: {why}")
-            failed += 1
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(failed > 0)
+    shapes = json.loads(firn("init", "--list", "--json"))
+    archs = {a["name"] for a in json.loads(firn("info", "--architectures", "--json"))}
+    small = [s for s in shapes if s["name"].startswith("tiny") and s["architecture"] in archs]
+    if ONLY:
+        small = [s for s in small if s["name"] in ONLY]
+    else:
+        lacking = archs - {s["architecture"] for s in small}
+        checks.that("every architecture has a small shape", not lacking, ", ".join(sorted(lacking)))
+    for i, s in enumerate(small):
+        for kind in ("f32", PACKED[i % len(PACKED)]):
+            try:
+                one(llama, s["name"], s["architecture"], kind)
+            except (RuntimeError, OSError) as why:
+                checks.that(f"{s['name']} {kind}", False, str(why))
+    sys.exit(checks.finish(f"{WORK}/models.json", llama_cpp=llama.version))
 
 
 main()

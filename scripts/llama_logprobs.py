@@ -69,6 +69,7 @@ class Batch(C.Structure):
 
 
 LogCallback = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)
+EvalCallback = C.CFUNCTYPE(C.c_bool, C.c_void_p, C.c_bool, C.c_void_p)      # tensor, ask, user: see ggml-backend.h
 
 
 class Llama:
@@ -168,20 +169,24 @@ class Model:
                 return buf.raw[:n].decode("utf-8", "replace")
             room = -n
 
-    def context(self, n_tokens, threads, adapters):
-        return Context(self, n_tokens, threads, adapters)
+    def context(self, n_tokens, threads, adapters, callback=None):
+        return Context(self, n_tokens, threads, adapters, callback)
+
+    def close(self):
+        self.lib.llama_model_free(self.handle)
 
 
 class Context:
-    """adapters: list of (path, scale)."""
+    """adapters: list of (path, scale). callback: an EvalCallback, asked about every tensor that is computed."""
 
-    def __init__(self, model, n_tokens, threads, adapters):
+    def __init__(self, model, n_tokens, threads, adapters, callback=None):
         self.model, self.lib, llama = model, model.lib, model.llama
         p = self.lib.llama_context_default_params()
         p.n_ctx, p.n_batch, p.n_ubatch = n_tokens, n_tokens, n_tokens
         p.n_threads = p.n_threads_batch = threads
         p.flash_attn_type, p.type_k, p.type_v = FLASH_ATTENTION_OFF, TYPE_F32, TYPE_F32
         p.offload_kqv = p.op_offload = False
+        p.cb_eval = C.cast(callback, C.c_void_p) if callback else None
         llama.log.clear()
         self.handle = self.lib.llama_init_from_model(model.handle, p)
         if not self.handle:
@@ -224,13 +229,15 @@ class Context:
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.handle), True)
 
 
-def logits_of(model, sequences, adapters=(), threads=2):
-    """List of float32 arrays [n_tok][n_vocab], one per sequence."""
-    context = model.context(max(map(len, sequences)), threads, adapters)
+def logits_of(model, sequences, adapters=(), threads=2, callback=None, after=None):
+    """List of float32 arrays [n_tok][n_vocab], one per sequence; after() is called behind each."""
+    context = model.context(max(map(len, sequences)), threads, adapters, callback)
     out = []
     for ids in sequences:
         context.clear()
         out.append(context.run(ids, 0, True))
+        if after:
+            after()
     model.lib.llama_batch_free(context.batch)
     model.lib.llama_free(context.handle)
     return out

@@ -93,6 +93,7 @@ typedef struct {
 /* Bytes of anonymous memory, known before anything of it is allocated. */
 typedef struct {
     uint64_t arenas, work, adapter, gradients, inputs, head, total;
+    uint64_t least;          /* what total would be with the activations of no block kept */
     uint64_t mapped;         /* weights in the file */
     int blocks_kept, blocks; /* blocks whose activations stay from forward to backward */
     double flops_per_token;  /* of one training (or forward) pass */

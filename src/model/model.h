@@ -70,6 +70,9 @@ struct firn_model {
 
 /* A model of an open file, which becomes the model's, also on failure. */
 firn_status firn_model_take(firn_context *ctx, firn_gguf *gguf, firn_model **model);
+/* What firn_adapter_create would make, without its values (NULL): for plans. */
+firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
+                                  float alpha, firn_adapter **adapter);
 /* An adapter of an open file, which stays the caller's. */
 firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf,
                               firn_adapter **adapter);

@@ -348,6 +348,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
     for (int64_t i = 0; i < s->n_layer; i++)
         m->blocks_kept += p->kept[i];
     m->total = fixed + m->arenas;
+    m->least = fixed + p->shared;
     m->flops_per_token = p->flops / (double)p->n_tokens;
     s->scarce = limit && limit < m->total + m->mapped;
     return FIRN_OK;

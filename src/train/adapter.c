@@ -90,8 +90,8 @@ static firn_status add_entry(firn_context *ctx, firn_adapter *ad, const firn_mod
     return FIRN_OK;
 }
 
-/* Sizes are known: places every factor and makes the values, all zero. */
-static firn_status lay_out(firn_context *ctx, firn_adapter *ad)
+/* Sizes are known: places every factor. */
+static void place_factors(firn_adapter *ad)
 {
     int64_t at = 0;
 
@@ -103,8 +103,13 @@ static firn_status lay_out(firn_context *ctx, firn_adapter *ad)
         at += aligned(b_size(e));
     }
     ad->n_values = at;
+}
+
+/* The values, all zero. */
+static firn_status make_values(firn_context *ctx, firn_adapter *ad)
+{
     /* The allocation is kept in front of the aligned values, at values[-1] as a pointer would lie. */
-    char *raw = firn_alloc_zeroed(ctx, (size_t)at + 32, sizeof(float));
+    char *raw = firn_alloc_zeroed(ctx, (size_t)ad->n_values + 32, sizeof(float));
     if (!raw)
         return FIRN_ERR_MEMORY;
     char *place = raw + 64 - (uintptr_t)raw % 64;
@@ -263,7 +268,7 @@ static void draw(firn_adapter *ad, uint64_t seed)
     }
 }
 
-static firn_status fill_fresh(firn_context *ctx, const firn_model *m, const char *targets, int64_t rank, uint64_t seed,
+static firn_status choose_all(firn_context *ctx, const firn_model *m, const char *targets, int64_t rank,
                               firn_adapter *ad)
 {
     choice c = {.ctx = ctx, .model = m, .adapter = ad, .rank = rank};
@@ -276,9 +281,7 @@ static firn_status fill_fresh(firn_context *ctx, const firn_model *m, const char
             s = unmatched(ctx, m, &c.targets[i]);
     firn_free(ctx, c.targets);
     if (s == FIRN_OK)
-        s = lay_out(ctx, ad);
-    if (s == FIRN_OK)
-        draw(ad, seed);
+        place_factors(ad);
     return s;
 }
 
@@ -287,20 +290,33 @@ static size_t max_entries(const firn_model *m)
     return (size_t)m->hp.n_layer * FIRN_T_COUNT + 1;
 }
 
-firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
-                                float alpha, uint64_t seed, firn_adapter **adapter)
+firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
+                                  float alpha, firn_adapter **adapter)
 {
-    FIRN_EXPECT(ctx, model && adapter, "firn_adapter_create needs a model and a place for the adapter");
+    FIRN_EXPECT(ctx, model && adapter, "an adapter needs a model and a place to be put");
     FIRN_EXPECT(ctx, rank >= 1 && rank <= MAX_RANK, "the rank is 1 to %d, not %lld", MAX_RANK, (long long)rank);
     FIRN_EXPECT(ctx, isfinite(alpha) && alpha >= 0, "alpha is a number of at least 0, not %g", (double)alpha);
     FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
     (*adapter)->alpha = alpha;
-    const firn_status s = fill_fresh(ctx, model, targets, rank, seed, *adapter);
+    const firn_status s = choose_all(ctx, model, targets, rank, *adapter);
     if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
         *adapter = NULL;
     }
     return s;
+}
+
+firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
+                                float alpha, uint64_t seed, firn_adapter **adapter)
+{
+    FIRN_TRY(firn_adapter_describe(ctx, model, targets, rank, alpha, adapter));
+    if (make_values(ctx, *adapter) != FIRN_OK) {
+        firn_adapter_destroy(*adapter);
+        *adapter = NULL;
+        return FIRN_ERR_MEMORY;
+    }
+    draw(*adapter, seed);
+    return FIRN_OK;
 }
 
 /* ---- loading ---- */
@@ -414,7 +430,8 @@ static firn_status load(loading *l)
     FIRN_TRY(each_weight(l->model, take_entry, l));
     if (ad->n_entries == 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "the adapter is empty");
-    FIRN_TRY(lay_out(ctx, ad));
+    place_factors(ad);
+    FIRN_TRY(make_values(ctx, ad));
     for (int i = 0; i < ad->n_entries; i++) {
         const firn_adapter_entry *e = &ad->entries[i];
         const firn_gguf_tensor *a = factor(l, e->tensor, 'a'), *b = factor(l, e->tensor, 'b');

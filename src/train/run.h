@@ -16,6 +16,7 @@ typedef struct {
     char folder[FIRN_PATH_BYTES];
     firn_arena arena; /* texts of the options */
     firn_run_record record;
+    uint64_t present;       /* anonymous memory before the adapter: vocabulary and data */
     uint64_t memory_limit;  /* of the process; 0: none */
     uint64_t session_limit; /* the session's share of it */
 
@@ -56,11 +57,25 @@ firn_status firn_run_context(firn_run *run);
 firn_status firn_run_open(firn_run *run);
 /* Decides what depends on data and model: steps, warm-up, how often to save and evaluate. */
 firn_status firn_run_decide(firn_run *run);
+/* Bytes of training outside the session: what is present, optimizer, the pass being put together. */
+uint64_t firn_run_outside_bytes(const firn_run *run);
 /* Says what will be trained and what memory it takes; fails when the limit is too small. */
 firn_status firn_run_plan(firn_run *run);
 /* The device memory of training: session and optimizer. */
 firn_status firn_run_prepare(firn_run *run);
 void firn_run_close(firn_run *run);
+
+/* ---- need.c ---- */
+
+/* What training with these options would take, without data. */
+typedef struct {
+    int64_t context, batch, rank;
+    int64_t n_values, values[FIRN_CLASS_COUNT]; /* trained, in all and by class */
+    uint64_t total, least;                      /* bytes beside the data; with no block's activations kept */
+    uint64_t mapped;                            /* weights in the file */
+} firn_training_need;
+
+firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *options, firn_training_need *need);
 
 /* ---- step.c ---- */
 

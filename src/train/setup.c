@@ -53,6 +53,14 @@ static firn_status open_data(firn_run *run)
                      &run->held_packing);
 }
 
+/* Vocabulary and data, measured where the system says it. */
+static uint64_t present_bytes(const firn_run *run)
+{
+    const uint64_t now = firn_memory_anonymous();
+
+    return now ? now : firn_data_bytes(run->data);
+}
+
 static firn_status open_adapter(firn_run *run)
 {
     firn_train_options *o = &run->record.options;
@@ -107,6 +115,7 @@ firn_status firn_run_open(firn_run *run)
     FIRN_TRY(firn_language_create(ctx, gguf, &run->language));
     run->packed = -1;
     FIRN_TRY(open_data(run));
+    run->present = present_bytes(run);
     return open_adapter(run);
 }
 
@@ -173,14 +182,6 @@ static uint64_t pass_bytes(const firn_run *run)
     return (uint64_t)(run->record.options.batch * run->record.options.context) * 5 * sizeof(int32_t);
 }
 
-/* What is there already (vocabulary, data, adapter), measured where the system says it. */
-static uint64_t present_bytes(const firn_run *run)
-{
-    const uint64_t now = firn_memory_anonymous();
-
-    return now ? now : firn_data_bytes(run->data) + (uint64_t)run->adapter->n_values * sizeof(float);
-}
-
 static firn_session_params session_params(const firn_run *run, uint64_t limit)
 {
     return (firn_session_params){
@@ -206,8 +207,7 @@ static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_me
         firn_text_init(&text, run->ctx, 0);
         firn_text_bytes(&text, outside);
         firn_fail(run->ctx, FIRN_ERR_MEMORY,
-                  "the memory limit is too small: vocabulary, data, adapter and optimizer alone take %s",
-                  firn_text_cstr(&text));
+                  "the memory limit is too small: vocabulary, data and optimizer alone take %s", firn_text_cstr(&text));
         firn_text_free(&text);
         return FIRN_ERR_MEMORY;
     }
@@ -219,15 +219,14 @@ static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_me
     firn_text_bytes(&text, run->memory_limit);
     firn_text_puts(&text, ", less ");
     firn_text_bytes(&text, outside);
-    firn_fail_in(run->ctx, s, "with the memory limit of %s for vocabulary, data, adapter and optimizer",
-                 firn_text_cstr(&text));
+    firn_fail_in(run->ctx, s, "with the memory limit of %s for vocabulary, data and optimizer", firn_text_cstr(&text));
     firn_text_free(&text);
     return s;
 }
 
-static uint64_t outside_bytes(const firn_run *run)
+uint64_t firn_run_outside_bytes(const firn_run *run)
 {
-    return present_bytes(run) + firn_optimizer_bytes(run->adapter->n_values) + pass_bytes(run);
+    return run->present + firn_optimizer_bytes(run->adapter->n_values) + pass_bytes(run);
 }
 
 static void say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
@@ -388,7 +387,7 @@ firn_status firn_run_plan(firn_run *run)
                  (long long)run->record.steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
                  o->learning_rate, o->schedule);
     firn_run_say(run, "device   %s", firn_device_about(run->device));
-    const uint64_t outside = outside_bytes(run);
+    const uint64_t outside = firn_run_outside_bytes(run);
     FIRN_TRY(plan_session(run, outside, &memory));
     say_memory(run, outside, &memory);
     return run->flags & FIRN_TRAIN_DRY_RUN ? say_time(run, &memory) : FIRN_OK;

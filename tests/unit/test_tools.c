@@ -77,15 +77,26 @@ static void commands_refuse_in_words(void **state)
         const char *sentence;
     } cases[] = {
         {"info", 2,
-         "firn: an argument is missing: firn info MODEL [--json] | firn info --devices (firn info --help)\n"},
+         "firn: an argument is missing: firn info MODEL [--context N] [--targets LIST] [--json] | firn info --devices "
+         "| "
+         "--architectures (firn info --help)\n"},
         {"info none.gguf", 1, "firn: cannot open none.gguf: No such file or directory\n"},
         {"init --like tiny", 2,
-         "firn: an argument is missing: firn init --like NAME [--type TYPE] [--layers N] [--seed S] OUT.gguf (firn "
+         "firn: an argument is missing: firn init --like NAME [--type TYPE] [--layers N] [--seed S] OUT.gguf | firn "
          "init "
-         "--help)\n"},
+         "--list (firn init --help)\n"},
         {"init x.gguf", 2, "firn: --like is missing (firn init --help)\n"},
         {"init --like tiny --type q9_9 x.gguf", 2, "firn: there is no type 'q9_9' (firn init --help)\n"},
         {"init --like tiny --type i32 x.gguf", 1, "firn: blocks of type i32 cannot be drawn\n"},
+        {"init --like huge x.gguf", 2,
+         "firn: there is no shape 'huge' (firn init --list shows them) (firn init --help)\n"},
+        {"init --like tiny --experts 1 x.gguf", 2,
+         "firn: a token cannot use 2 of 1 experts (--used, --experts) (firn init --help)\n"},
+        {"init --like tiny-llama --experts 4 x.gguf", 2, "firn: tiny-llama has no experts (firn init --help)\n"},
+        {"init --like tiny-llama --width 100 x.gguf", 2,
+         "firn: a width of 100 must divide tiny-llama's 128 as its 4 heads divide (firn init --help)\n"},
+        {"init --like deepseek-v3 --experts 12 x.gguf", 2,
+         "firn: 12 experts cannot be in 8 equal groups (firn init --help)\n"},
         {"init --like tiny none/x.gguf", 1, "firn: cannot write none/x.gguf: No such file or directory\n"},
         {"upcycle none.gguf x.gguf --experts 4 --used 2", 1,
          "firn: cannot open none.gguf: No such file or directory\n"},
@@ -101,29 +112,43 @@ static void commands_refuse_in_words(void **state)
         assert_string_equal(out, "");
         assert_false(is_there("x.gguf"));
     }
-    assert_int_equal(firn("init --like huge x.gguf"), 2);
-    assert_non_null(strstr(err, "firn: there is no shape 'huge'; there are qwen3-30b-a3b, olmoe-7b, "));
 }
 
 static void random_models_open(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tiny", "tiny-qwen3moe", "tiny-olmoe", "tiny-llama"};
     static const char *const types[] = {"f32", "q4_K", "IQ4_NL", "mxfp4"};
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
-    for (size_t i = 0; i < 4; i++) {
+    int n = 0;
+    for (int i = 0; firn_random_shape_at(i); i++) {
+        const char *name = firn_random_shape_at(i)->name;
+        if (strncmp(name, "tiny", 4) != 0)
+            continue;
+        n++;
         for (size_t k = 0; k < 4; k++) {
             char args[256];
             firn_model *m;
-            snprintf(args, sizeof args, "init --like %s --type %s --seed 3 --layers 3 x.gguf", names[i], types[k]);
+            snprintf(args, sizeof args, "init --like %s --type %s --seed 3 --layers 3 x.gguf", name, types[k]);
             assert_int_equal(firn(args), 0);
             if (firn_model_open(ctx, path_of("x.gguf"), &m) != FIRN_OK)
-                fail_msg("%s %s: %s", names[i], types[k], firn_error(ctx));
+                fail_msg("%s %s: %s", name, types[k], firn_error(ctx));
             assert_int_equal(firn_model_get_info(m)->n_layer, 3);
             assert_int_equal(firn_model_get_info(m)->n_vocab, 512);
             firn_model_close(m);
         }
     }
+    assert_true(n >= 9);
+    /* A large shape, cut down. */
+    firn_model *small;
+    assert_int_equal(
+        firn("init --like qwen3-30b-a3b --layers 1 --width 256 --experts 2 --used 1 --vocabulary 300 --context 64 "
+             "x.gguf"),
+        0);
+    assert_int_equal(firn_model_open(ctx, path_of("x.gguf"), &small), FIRN_OK);
+    const firn_model_info *is = firn_model_get_info(small);
+    assert_true(is->n_layer == 1 && is->n_expert == 2 && is->n_expert_used == 1 && is->n_vocab == 300 &&
+                is->n_ctx_train == 64 && is->n_embd == 256);
+    firn_model_close(small);
     /* The same seed gives the same file, another one another. */
     assert_int_equal(firn("init --like tiny --seed 3 a.gguf"), 0);
     assert_int_equal(firn("init --like tiny --seed 3 b.gguf"), 0);
@@ -317,24 +342,27 @@ static void info_shows_the_file(void **state)
     (void)state;
     assert_int_equal(firn("init --like tiny-qwen3moe --type q4_K i.gguf"), 0);
     assert_int_equal(firn("info i.gguf"), 0);
-    assert_string_equal(out, "tiny-qwen3moe (random weights)\n"
-                             "  file           i.gguf, 1.4 MB, GGUF version 3\n"
-                             "  architecture   qwen3moe, 2 blocks of width 256\n"
-                             "  attention      4 query heads, 2 key-value heads of 64\n"
-                             "  experts        8 in a block, 3 used by a token, width 128\n"
-                             "  vocabulary     512 tokens (gpt2, qwen2)\n"
-                             "  context        512 tokens\n"
-                             "  weights        2.2 M, 1.3 M of them used by a token\n"
-                             "\n"
-                             "  class         tensors    weights       size  formats\n"
-                             "  attention           8      393 k     221 kB  q4_K\n"
-                             "  experts             6      1.6 M     950 kB  q5_0 (2), q4_K (4)\n"
-                             "  router              2      4.1 k    16.4 kB  f32\n"
-                             "  output              1      131 k    73.7 kB  q4_K\n"
-                             "  embedding           1      131 k    73.7 kB  q4_K\n"
-                             "  norms               9      1.5 k     6.1 kB  f32\n"
-                             "\n"
-                             "  firn runs it and can train it\n");
+    static const char shown[] = "tiny-qwen3moe (random weights)\n"
+                                "  file           i.gguf, 1.4 MB, GGUF version 3\n"
+                                "  architecture   qwen3moe, 2 blocks of width 256\n"
+                                "  attention      4 query heads, 2 key-value heads of 64\n"
+                                "  experts        8 in a block, 3 used by a token, width 128\n"
+                                "  vocabulary     512 tokens (gpt2, qwen2)\n"
+                                "  context        512 tokens\n"
+                                "  weights        2.2 M, 1.3 M of them used by a token\n"
+                                "\n"
+                                "  class         tensors    weights       size  formats\n"
+                                "  attention           8      393 k     221 kB  q4_K\n"
+                                "  experts             6      1.6 M     950 kB  q5_0 (2), q4_K (4)\n"
+                                "  router              2      4.1 k    16.4 kB  f32\n"
+                                "  output              1      131 k    73.7 kB  q4_K\n"
+                                "  embedding           1      131 k    73.7 kB  q4_K\n"
+                                "  norms               9      1.5 k     6.1 kB  f32\n"
+                                "\n"
+                                "  training       attention,experts, rank 16, 1 x 512 tokens: 352 k values (attention "
+                                "57.3 k, experts 295 k)\n"
+                                "  memory         ";
+    assert_memory_equal(out, shown, sizeof shown - 1);
     assert_int_equal(firn("info --json i.gguf"), 0);
     json_t *j = json_loads(out, 0, NULL);
     assert_non_null(j);
@@ -366,6 +394,55 @@ static void info_shows_the_file(void **state)
     assert_memory_equal(err, "firn: i.gguf: the file is truncated: tensor 'blk.1.", 51);
 }
 
+static int64_t training(const char *key)
+{
+    json_t *j = json_loads(out, 0, NULL);
+    const int64_t n = json_integer_value(json_object_get(json_object_get(j, "training"), key));
+
+    json_decref(j);
+    return n;
+}
+
+/* What info says of memory is what finetune asks for: with the least it would start, with less it refuses. */
+static void info_knows_what_training_takes(void **state)
+{
+    enum { SLACK = 2 << 20 }; /* the data, and what the allocator holds */
+    static const char *const targets[] = {"attention,experts", "all"};
+    static const int context[] = {64, 448};
+    int64_t least[2][2], most[2][2];
+    char args[256];
+
+    (void)state;
+    FILE *f = fopen(path_of("d.jsonl"), "w");
+    fputs("{\"prompt\": \"the people\", \"completion\": \" of the water\"}\n", f);
+    fclose(f);
+    assert_int_equal(firn("init --like tiny-qwen3moe i.gguf"), 0);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(args, sizeof args, "info i.gguf --json --targets %s --context %d", targets[i], context[k]);
+            assert_int_equal(firn(args), 0);
+            assert_int_equal(training("context"), context[k]);
+            least[i][k] = training("least_bytes");
+            most[i][k] = training("bytes");
+            assert_true(least[i][k] <= most[i][k]);
+            for (int more = -1; more <= 1; more += 2) {
+                snprintf(args, sizeof args,
+                         "finetune --model i.gguf --data d.jsonl --output run --targets %s --context %d --dry-run "
+                         "--memory-limit %lld",
+                         targets[i], context[k], (long long)(least[i][k] + more * SLACK));
+                assert_int_equal(firn(args), more < 0);
+            }
+        }
+    for (int i = 0; i < 2; i++) {
+        assert_true(least[i][0] + SLACK < least[i][1] && most[i][0] < most[i][1]);
+        assert_true(least[0][i] < least[1][i]);
+    }
+    assert_int_equal(firn("info i.gguf --context 513"), 1);
+    assert_string_equal(err, "firn: a context of 513 tokens is longer than the model's 512\n");
+    assert_int_equal(firn("info i.gguf --targets shared"), 1);
+    assert_string_equal(out, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +454,7 @@ int main(void)
         cmocka_unit_test(failed_allocations_lose_nothing),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(info_shows_the_file),
+        cmocka_unit_test(info_knows_what_training_takes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

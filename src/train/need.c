@@ -1,0 +1,48 @@
+/* What training a model would take: the plan of a run (setup.c) before there is data. Called by firn info. */
+#include "model/model.h"
+#include "train/machine.h"
+#include "train/run.h"
+
+static firn_status plan(firn_run *run, firn_session_memory *memory)
+{
+    firn_train_options *o = &run->record.options;
+    firn_context *ctx = run->ctx;
+
+    FIRN_TRY(firn_train_options_check(ctx, o));
+    firn_train_options_defaults(o);
+    FIRN_TRY(firn_device_open(ctx, o->device, &run->device));
+    FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
+    FIRN_TRY(firn_run_context(run));
+    FIRN_TRY(firn_language_create(ctx, firn_model_gguf(run->model), &run->language));
+    run->present = firn_memory_anonymous();
+    FIRN_TRY(firn_adapter_describe(ctx, run->model, o->targets, o->rank, (float)o->alpha, &run->adapter));
+    const firn_session_params params = {.n_tokens = o->batch * o->context, .train = true};
+    return firn_session_plan(ctx, run->device, run->model, run->adapter, &params, memory);
+}
+
+firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *options, firn_training_need *need)
+{
+    firn_run run = {.ctx = ctx, .record.options = *options, .metrics.fd = -1};
+    firn_session_memory memory;
+
+    *need = (firn_training_need){0};
+    firn_arena_init(&run.arena, ctx, 0);
+    const firn_status s = plan(&run, &memory);
+    if (s == FIRN_OK) {
+        const firn_train_options *o = &run.record.options;
+        const uint64_t outside = firn_run_outside_bytes(&run);
+        need->context = o->context;
+        need->batch = o->batch;
+        need->rank = o->rank;
+        need->n_values = run.adapter->n_values;
+        for (int i = 0; i < run.adapter->n_entries; i++) {
+            const firn_adapter_entry *e = &run.adapter->entries[i];
+            need->values[e->class_] += e->rank * (e->n_in + e->n_out) * e->n_expert;
+        }
+        need->total = outside + memory.total;
+        need->least = outside + memory.least;
+        need->mapped = memory.mapped;
+    }
+    firn_run_close(&run);
+    return s;
+}
