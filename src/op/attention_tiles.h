@@ -235,7 +235,7 @@ __attribute__((always_inline)) static inline void attention_forward(const firn_c
             below[r] = sinks ? 1.0f : 0.0f;
         }
         for (int64_t j0 = b.low / BK * BK; j0 < b.high; j0 += BK) {
-            const int64_t n = firn_min_i64(BK, s.n_kv - j0);
+            const int64_t n = firn_min_i64(BK, b.high - j0); /* what lies past it may not have been written yet */
             transpose_rows(s.k + g * s.k1 + j0 * s.k2, s.k2, n, s.hd, kt);
             for (int64_t h = 0; h < group; h++) {
                 scores(&s, &b, g * group + h, kt, j0, p);

@@ -254,6 +254,33 @@ static void test_targets_out_of_range(void **state)
     check_bad_id(f, firn_cross_entropy(f->g, src[0], ids), src, 1, ids, bad_ids, "7");
 }
 
+/* Keys and values that no query sees may be anything: a cache is not cleared before it is used. */
+static void test_attention_leaves_unseen_keys_alone(void **state)
+{
+    enum { HEAD = 8, N_Q = 3, N_KV = 100, SEEN = 40 };
+    fixture *f = *state;
+    firn_tensor *q = slot(f, FIRN_F32, HEAD, 2, N_Q), *kv = slot(f, FIRN_F32, HEAD, 1, N_KV),
+                *range = slot(f, FIRN_I32, 2, N_Q, 1);
+    firn_tensor *y = firn_output(f->g, firn_cont(f->g, firn_attention(f->g, q, kv, kv, range, NULL, 0.5f, 0)));
+    float values[HEAD * N_KV], result[HEAD * 2 * N_Q];
+    const int32_t ranges[] = {0, SEEN - 2, 1, SEEN - 1, 0, SEEN};
+    session s;
+
+    for (int i = 0; i < HEAD * N_KV; i++)
+        values[i] = i < HEAD * SEEN ? sinf((float)i) : NAN;
+    session_open(f, &s);
+    firn_buffer *buffers[] = {bind(f, &s, q, values), bind(f, &s, kv, values), bind(f, &s, range, ranges),
+                              bind(f, &s, y, NULL)};
+    assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f->device), FIRN_OK);
+    assert_int_equal(firn_buffer_read(buffers[3], 0, result, sizeof result), FIRN_OK);
+    for (int i = 0; i < HEAD * 2 * N_Q; i++)
+        assert_true(isfinite(result[i]));
+    for (int i = 0; i < 4; i++)
+        firn_buffer_destroy(buffers[i]);
+    session_close(&s);
+}
+
 /* ---- gradients that share a node ---- */
 
 static int count(const fixture *f, const char *op)
@@ -360,6 +387,7 @@ int main(void)
         TEST(test_experts_out_of_range_backward),
         TEST(test_rows_out_of_range),
         TEST(test_targets_out_of_range),
+        TEST(test_attention_leaves_unseen_keys_alone),
         TEST(test_attention_is_differentiated_once),
         TEST(test_gated_units_are_differentiated_once),
         TEST(test_adamw_closed_form),
