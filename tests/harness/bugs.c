@@ -411,53 +411,328 @@ DEFECT(momentum_kept)
     free(m);
 }
 
+DEFECT(decay_forgotten)
+{
+    changed c = change(call, -1);
+    float h[3];
+
+    memcpy(h, call->src[2], sizeof h);
+    h[1] = 0;
+    c.call.src[2] = h;
+    run_changed(&c, -1, begin, end);
+}
+
+/* ---- optional sources and parameters left out ---- */
+
+static void without(const firn_call *call, int64_t begin, int64_t end, int s)
+{
+    changed c = change(call, -1);
+
+    c.node.src[s] = NULL;
+    c.call.src[s] = NULL;
+    run_changed(&c, -1, begin, end);
+}
+
+static void with_float(const firn_call *call, int64_t begin, int64_t end, int word, float value)
+{
+    changed c = change(call, -1);
+
+    c.node.params.f[word] = value;
+    run_changed(&c, -1, begin, end);
+}
+
+DEFECT(first_optional_left)
+{
+    without(call, begin, end, right->n_src);
+}
+
+DEFECT(cap_forgotten)
+{
+    with_float(call, begin, end, 1, 0);
+}
+
+DEFECT(scale_forgotten)
+{
+    with_float(call, begin, end, 0, 1);
+}
+
+DEFECT(limit_forgotten)
+{
+    with_float(call, begin, end, 2, INFINITY);
+}
+
+DEFECT(alpha_forgotten)
+{
+    with_float(call, begin, end, 1, 1);
+}
+
+DEFECT(yarn_forgotten)
+{
+    changed c = change(call, -1);
+    firn_rope_params p;
+
+    memcpy(&p, &c.node.params, sizeof p);
+    p.ext_factor = 0;
+    memcpy(&c.node.params, &p, sizeof p);
+    run_changed(&c, -1, begin, end);
+}
+
+DEFECT(kinds_confused)
+{
+    changed c = change(call, -1);
+
+    c.node.params.i[0] ^= 1;
+    run_changed(&c, -1, begin, end);
+}
+
+/* ---- another operation in its place ---- */
+
+DEFECT(turned_forward)
+{
+    firn_op_rope.reference(call, begin, end);
+}
+
+DEFECT(mean_left_in)
+{
+    firn_op_l2_norm_back.reference(call, begin, end);
+}
+
+DEFECT(sum_for_mean)
+{
+    firn_op_sum_rows.reference(call, begin, end);
+}
+
+DEFECT(operands_swapped)
+{
+    changed c = change(call, -1);
+
+    c.node.src[0] = call->node->src[1];
+    c.node.src[1] = call->node->src[0];
+    c.call.src[0] = call->src[1];
+    c.call.src[1] = call->src[0];
+    run_changed(&c, -1, begin, end);
+}
+
+DEFECT(length_held)
+{
+    const firn_tensor *y = call->node;
+
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = (const float *)firn_row_at(y->src[0], call->src[0], r);
+        const float *dy = (const float *)firn_row_at(y->src[1], call->src[1], r);
+        float sum = 0;
+        for (int64_t i = 0; i < y->ne[0]; i++)
+            sum += x[i] * x[i];
+        for (int64_t i = 0; i < y->ne[0]; i++)
+            row(call, r)[i] = dy[i] / sqrtf(sum);
+    }
+}
+
+/* ---- strides of a source ---- */
+
+static void with_stride(const firn_call *call, int64_t begin, int64_t end, int s, int axis, int64_t stride)
+{
+    changed c = change(call, s);
+
+    c.src.nb[axis] = stride;
+    run_changed(&c, s, begin, end);
+}
+
+DEFECT(dy_of_first_slot)
+{
+    with_stride(call, begin, end, 1, 1, 0);
+}
+
+DEFECT(first_choice_only)
+{
+    const int ids = right == &firn_op_router_balance ? 1 : 0;
+
+    with_stride(call, begin, end, ids, 0, 0);
+}
+
+DEFECT(weights_of_first_token)
+{
+    with_stride(call, begin, end, 0, 1, 0);
+}
+
+DEFECT(fourth_axis_ignored)
+{
+    with_stride(call, begin, end, 0, 3, 0);
+}
+
+DEFECT(taken_for_contiguous)
+{
+    changed c = change(call, 1);
+
+    for (int i = 0; i < FIRN_MAX_DIMS; i++)
+        c.src.nb[i] = i ? c.src.nb[i - 1] * c.src.ne[i - 1] : (int64_t)sizeof(float);
+    run_changed(&c, 1, begin, end);
+}
+
+DEFECT(neighbours_shared)
+{
+    changed c = change(call, 0);
+
+    c.src.ne[1] = call->node->ne[1]; /* the slots past s' are never added */
+    run_changed(&c, 0, begin, end);
+}
+
+DEFECT(one_row_shared)
+{
+    changed c = change(call, 0);
+
+    c.src.ne[1] = 1;
+    run_changed(&c, 0, begin, end);
+}
+
+/* ---- ids and ranges ---- */
+
+static int32_t sees_from_zero(const firn_call *call, int32_t at, int64_t i0, int64_t i1)
+{
+    (void)call, (void)i1;
+    return i0 == 0 ? 0 : at;
+}
+
+DEFECT(window_ignored)
+{
+    with_ints(call, begin, end, 3, sees_from_zero);
+}
+
+static int32_t bias_of_slot(const firn_call *call, int32_t id, int64_t i0, int64_t i1)
+{
+    (void)id, (void)i1;
+    return (int32_t)(i0 % call->node->src[1]->ne[1]);
+}
+
+DEFECT(slot_for_expert)
+{
+    with_ints(call, begin, end, 2, bias_of_slot);
+}
+
+static int32_t next_row(const firn_call *call, int32_t id, int64_t i0, int64_t i1)
+{
+    (void)i0, (void)i1;
+    return (int32_t)((id + 1) % call->node->ne[1]);
+}
+
+DEFECT(row_below)
+{
+    with_ints(call, begin, end, 2, next_row);
+}
+
+DEFECT(sinks_without_gradient)
+{
+    const firn_tensor *y = call->node, *sinks = y->src[6];
+
+    right->reference(call, begin, end);
+    if (sinks && end == right->items(y))
+        memset((float *)call->dst + y->ne[0] - sinks->ne[0], 0, (size_t)sinks->ne[0] * sizeof(float));
+}
+
+/* ---- gradient rules ---- */
+
+static firn_tensor *half_of_it(firn_graph *g, firn_tensor *y, firn_tensor *dy, int of)
+{
+    return firn_scale(g, right->gradient(g, y, dy, of), 0.5f);
+}
+
 /* ---- the list ---- */
 
 static const struct {
     const char *name, *op;
     void (*reference)(const firn_call *, int64_t, int64_t);
     firn_tensor *(*gradient)(firn_graph *, firn_tensor *, firn_tensor *, int);
-    bool grad; /* to be caught by grad */
+    bool grad;     /* to be caught by grad */
+    bool declined; /* the device says that it has no kernel */
 } defects[] = {
-    {"the next expert", "MUL_MAT_ID", wrong_expert, NULL, false},
-    {"the next expert", "MUL_MAT_ID_BACK", wrong_expert, NULL, false},
-    {"ids taken for contiguous", "MUL_MAT_ID", ids_strides, NULL, false},
-    {"ids taken for contiguous", "OUT_PROD_ID", ids_strides, NULL, false},
-    {"one row shared by all slots", "MUL_MAT_ID", shared_row, NULL, false},
-    {"the last slot dropped", "MUL_MAT_ID", dropped_slot, NULL, false},
-    {"the last slot dropped", "MUL_MAT_ID_BACK", dropped_slot, NULL, false},
-    {"an expert read as its transpose", "MUL_MAT_ID_BACK", transposed_expert, NULL, false},
-    {"the tail of a row left out", "MUL_MAT_ID", missing_tail, NULL, false},
-    {"the gather table ignored", "MUL_MAT_ID", table_ignored, NULL, false},
-    {"no sum over the slots that share a row", "MUL_MAT_ID", NULL, no_sum_over_slots, true},
-    {"an expert without rows left as it was", "OUT_PROD_ID", empty_expert_left, NULL, false},
-    {"half-precision sums", "MUL_MAT", half_accumulator, NULL, false},
-    {"half-precision sums", "MUL_MAT_ID_BACK", half_accumulator, NULL, false},
-    {"stale workspace", "OUT_PROD", stale_workspace, NULL, false},
-    {"stale workspace", "REPEAT_BACK", stale_workspace, NULL, false},
-    {"bits that depend on the threads", "ADD", thread_order, NULL, false},
-    {"the second operand's rows not stepped", "MUL", broadcast_ignored, NULL, false},
-    {"the sign of a gradient", "SUB", NULL, wrong_sign, true},
-    {"a clamp that passes every gradient", "CLAMP", NULL, passes_all, true},
-    {"a write past the end", "CONT", past_the_end, NULL, false},
-    {"the last row not written", "FILL", last_unwritten, NULL, false},
-    {"a write into the input", "SILU", writes_input, NULL, false},
-    {"repeated rows overwrite each other", "GET_ROWS_BACK", last_row_wins, NULL, false},
-    {"every plane read from the first", "GET_ROWS", first_plane_only, NULL, false},
-    {"ties in the wrong order", "TOP_K", ties_reversed, NULL, false},
-    {"truncation instead of rounding", "CAST", truncates, NULL, false},
-    {"a token's weights not stepped", "MIX_SLOTS", weights_turned, NULL, false},
-    {"sinks ignored", "SOFT_MAX", sinks_ignored, NULL, false},
-    {"the first head's mask for all", "SOFT_MAX", mask_of_first_head, NULL, false},
-    {"eps forgotten", "RMS_NORM", eps_forgotten, NULL, false},
-    {"neox and interleaved pairs confused", "ROPE", pairs_confused, NULL, false},
-    {"the gradient turned further instead of back", "ROPE", NULL, turns_on, true},
-    {"a range one key short", "ATTENTION", range_off_by_one, NULL, false},
-    {"one key head for all", "ATTENTION", one_key_head, NULL, false},
-    {"a wrong log-sum-exp", "ATTENTION", lse_off, NULL, true},
-    {"a masked token counted", "CROSS_ENTROPY", masked_token_counts, NULL, false},
-    {"no bias correction", "OPT_STEP_ADAMW", no_bias_correction, NULL, false},
-    {"first moments not written", "OPT_STEP_ADAMW", momentum_kept, NULL, false},
+    {"the next expert", "MUL_MAT_ID", wrong_expert, NULL, false, false},
+    {"the next expert", "MUL_MAT_ID_BACK", wrong_expert, NULL, false, false},
+    {"ids taken for contiguous", "MUL_MAT_ID", ids_strides, NULL, false, false},
+    {"ids taken for contiguous", "OUT_PROD_ID", ids_strides, NULL, false, false},
+    {"one row shared by all slots", "MUL_MAT_ID", shared_row, NULL, false, false},
+    {"the last slot dropped", "MUL_MAT_ID", dropped_slot, NULL, false, false},
+    {"the last slot dropped", "MUL_MAT_ID_BACK", dropped_slot, NULL, false, false},
+    {"an expert read as its transpose", "MUL_MAT_ID_BACK", transposed_expert, NULL, false, false},
+    {"the tail of a row left out", "MUL_MAT_ID", missing_tail, NULL, false, false},
+    {"the gather table ignored", "MUL_MAT_ID", table_ignored, NULL, false, false},
+    {"no sum over the slots that share a row", "MUL_MAT_ID", NULL, no_sum_over_slots, true, false},
+    {"an expert without rows left as it was", "OUT_PROD_ID", empty_expert_left, NULL, false, false},
+    {"half-precision sums", "MUL_MAT", half_accumulator, NULL, false, false},
+    {"half-precision sums", "MUL_MAT_ID_BACK", half_accumulator, NULL, false, false},
+    {"stale workspace", "OUT_PROD", stale_workspace, NULL, false, false},
+    {"stale workspace", "REPEAT_BACK", stale_workspace, NULL, false, false},
+    {"bits that depend on the threads", "ADD", thread_order, NULL, false, false},
+    {"the second operand's rows not stepped", "MUL", broadcast_ignored, NULL, false, false},
+    {"the sign of a gradient", "SUB", NULL, wrong_sign, true, false},
+    {"a clamp that passes every gradient", "CLAMP", NULL, passes_all, true, false},
+    {"a write past the end", "CONT", past_the_end, NULL, false, false},
+    {"the last row not written", "FILL", last_unwritten, NULL, false, false},
+    {"a write into the input", "SILU", writes_input, NULL, false, false},
+    {"repeated rows overwrite each other", "GET_ROWS_BACK", last_row_wins, NULL, false, false},
+    {"every plane read from the first", "GET_ROWS", first_plane_only, NULL, false, false},
+    {"ties in the wrong order", "TOP_K", ties_reversed, NULL, false, false},
+    {"truncation instead of rounding", "CAST", truncates, NULL, false, false},
+    {"a token's weights not stepped", "MIX_SLOTS", weights_turned, NULL, false, false},
+    {"sinks ignored", "SOFT_MAX", sinks_ignored, NULL, false, false},
+    {"the first head's mask for all", "SOFT_MAX", mask_of_first_head, NULL, false, false},
+    {"eps forgotten", "RMS_NORM", eps_forgotten, NULL, false, false},
+    {"neox and interleaved pairs confused", "ROPE", pairs_confused, NULL, false, false},
+    {"the gradient turned further instead of back", "ROPE", NULL, turns_on, true, false},
+    {"a range one key short", "ATTENTION", range_off_by_one, NULL, false, false},
+    {"one key head for all", "ATTENTION", one_key_head, NULL, false, false},
+    {"a wrong log-sum-exp", "ATTENTION", lse_off, NULL, true, false},
+    {"a masked token counted", "CROSS_ENTROPY", masked_token_counts, NULL, false, false},
+    {"no bias correction", "OPT_STEP_ADAMW", no_bias_correction, NULL, false, false},
+    {"first moments not written", "OPT_STEP_ADAMW", momentum_kept, NULL, false, false},
+    {"the dy of a token's first slot for all", "MUL_MAT_ID_BACK", dy_of_first_slot, NULL, false, false},
+    {"one row shared by all slots", "OUT_PROD_ID", one_row_shared, NULL, false, false},
+    {"the fourth axis not stepped", "MUL_MAT", fourth_axis_ignored, NULL, false, false},
+    {"the second operand taken for contiguous", "OUT_PROD", taken_for_contiguous, NULL, false, false},
+    {"slots past the shared ones left out", "SUM_SLOTS", neighbours_shared, NULL, false, false},
+    {"a token's weights not stepped", "MIX_SLOTS_BACK_X", weights_of_first_token, NULL, false, false},
+    {"half-precision sums", "MIX_SLOTS_BACK_W", half_accumulator, NULL, false, false},
+    {"the slot's bias for the expert's", "ADD_ID", slot_for_expert, NULL, false, false},
+    {"rows written one below", "SET_ROWS", row_below, NULL, false, false},
+    {"falling order for rising", "ARGSORT", kinds_confused, NULL, false, false},
+    {"the sum for the mean", "MEAN", sum_for_mean, NULL, false, false},
+    {"the sign of a gradient", "DIV", NULL, wrong_sign, true, false},
+    {"a corner that passes every gradient", "RELU", NULL, passes_all, true, false},
+    {"one function's slope for another's", "UNARY_BACK", kinds_confused, NULL, false, false},
+    {"one unit's slope for another's", "GLU_BACK", kinds_confused, NULL, false, false},
+    {"gate and up exchanged", "GEGLU", operands_swapped, NULL, false, false},
+    {"gate and up exchanged", "GLU_BACK", operands_swapped, NULL, false, false},
+    {"the limit forgotten", "SWIGLU_OAI", limit_forgotten, NULL, false, false},
+    {"alpha forgotten", "SWIGLU_OAI", alpha_forgotten, NULL, false, false},
+    {"a clamp that passes every gradient", "GLU_BACK", limit_forgotten, NULL, false, false},
+    {"the weight ignored", "RMS_NORM_BACK", first_optional_left, NULL, false, false},
+    {"eps forgotten", "NORM", eps_forgotten, NULL, false, false},
+    {"eps forgotten", "L2_NORM", eps_forgotten, NULL, false, false},
+    {"the mean left in", "NORM_BACK", mean_left_in, NULL, false, false},
+    {"the length held constant", "L2_NORM_BACK", length_held, NULL, false, false},
+    {"the scale forgotten", "SOFT_MAX", scale_forgotten, NULL, false, false},
+    {"the scale forgotten", "SOFT_MAX_BACK", scale_forgotten, NULL, false, false},
+    {"YaRN forgotten", "ROPE", yarn_forgotten, NULL, false, false},
+    {"frequency factors ignored", "ROPE", first_optional_left, NULL, false, false},
+    {"turned forward", "ROPE_BACK", turned_forward, NULL, false, false},
+    {"sinks ignored", "ATTENTION", first_optional_left, NULL, false, false},
+    {"the window's lower end ignored", "ATTENTION", window_ignored, NULL, false, false},
+    {"the soft-cap forgotten", "ATTENTION", cap_forgotten, NULL, false, false},
+    {"the window's lower end ignored", "ATTENTION_BACK", window_ignored, NULL, false, false},
+    {"the soft-cap forgotten", "ATTENTION_BACK", cap_forgotten, NULL, false, false},
+    {"one key head for all", "ATTENTION_BACK", one_key_head, NULL, false, false},
+    {"sinks without a gradient", "ATTENTION_BACK", sinks_without_gradient, NULL, false, false},
+    {"the mask ignored", "CROSS_ENTROPY", first_optional_left, NULL, false, false},
+    {"a masked token counted", "CROSS_ENTROPY_BACK", masked_token_counts, NULL, false, false},
+    {"the mask ignored", "CROSS_ENTROPY_BACK", first_optional_left, NULL, false, false},
+    {"padding counted", "ROUTER_BALANCE", first_optional_left, NULL, false, false},
+    {"a token's first choice only", "ROUTER_BALANCE", first_choice_only, NULL, false, false},
+    {"padding counted", "ROUTER_BALANCE_BACK", first_optional_left, NULL, false, false},
+    {"a token's first choice only", "ROUTER_BALANCE_BACK", first_choice_only, NULL, false, false},
+    {"padding counted", "ROUTER_Z", first_optional_left, NULL, false, false},
+    {"half of a square's gradient", "ROUTER_Z", NULL, half_of_it, true, false},
+    {"padding counted", "ROUTER_Z_BACK", first_optional_left, NULL, false, false},
+    {"decay forgotten", "OPT_STEP_SGD", decay_forgotten, NULL, false, false},
+    {"a promised cell that the device declines", "GET_ROWS", NULL, NULL, false, true},
 };
 
 static int planted = -1;
@@ -485,6 +760,8 @@ void bug_infect(firn_tensor *node)
     wrong = *right;
     if (defects[planted].reference)
         wrong.reference = defects[planted].reference;
+    if (defects[planted].declined)
+        wrong.reference = NULL;
     if (defects[planted].gradient)
         wrong.gradient = defects[planted].gradient;
     node->op = &wrong;

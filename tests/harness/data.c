@@ -34,7 +34,7 @@ void case_text(const test_case *c, char *text, size_t size)
 
     text[0] = 0;
     for (int i = 0; i < c->n_args && at < size; i++)
-        at += (size_t)snprintf(text + at, size - at, "%s%s=%g", i ? "," : "", c->args[i].name, c->args[i].value);
+        at += (size_t)snprintf(text + at, size - at, "%s%s=%.10g", i ? "," : "", c->args[i].name, c->args[i].value);
 }
 
 /* Names of arguments are few; they are kept for the program's life. */

@@ -5,6 +5,7 @@
  *     data.c       inputs: random numbers, ids, packed weights
  *     cases_*.c    which shapes an operation is tried with, and how to build it
  *     ref_*.c      what it should compute, in double, sharing no code with the kernels
+ *     records.c    what is printed
  *     limits.c     what the machine can do, for perf
  *     bugs.c       defects planted on purpose, to see that the cases catch them
  */
@@ -173,6 +174,19 @@ typedef struct {
 } timing;
 timing run_perf(const target *t, const test_case *c);
 
+/* ---- records ---- */
+
+typedef enum { CONSOLE, CSV, JSON } style;
+
+typedef struct {
+    double flops, bandwidth; /* a second */
+} limits;
+
+void print_outcome(style how, const test_case *c, const char *backend, const outcome *r);
+/* With percent of the limit that the operation's cost meets first. */
+void print_timing(style how, const test_case *c, const char *backend, const timing *r, const limits *l);
+void print_support(style how, const test_case *c, const char *backend, bool yes, const char *reason);
+
 /* ---- planted defects ---- */
 
 int bug_count(void);
@@ -183,9 +197,9 @@ void bug_infect(firn_tensor *node);
 
 /* ---- limits ---- */
 
-/* FLOP/s of a burst of fused multiply-adds, and bytes/s read from memory, on all threads of the context. */
-double limit_flops(firn_context *ctx);
-double limit_bandwidth(firn_context *ctx);
+/* A burst of fused multiply-adds on the widest vectors there are, and memory read, on all threads of the context. Takes
+ * a tenth of a second: on a machine that others use, a limit is worth something beside what it is compared with. */
+limits limits_of(firn_context *ctx);
 
 /* The types that products and GET_ROWS are promised for. */
 extern const firn_type promised_types[];

@@ -3,6 +3,7 @@
 
 #include "core/pool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,32 +18,39 @@ static double now(void)
 
 /* ---- a burst of fused multiply-adds ---- */
 
-enum { CHAINS = 12, ROUNDS = 4 * 1000 * 1000 };
+enum { CHAINS = 12, ROUNDS = 1000 * 1000 };
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-__attribute__((target("avx2,fma"), noinline)) static float burst(void)
-{
-    const __m256 a = _mm256_set1_ps(0.999999f), b = _mm256_set1_ps(1e-6f);
-    __m256 sum[CHAINS];
-    float total = 0, lanes[8];
-
-    for (int c = 0; c < CHAINS; c++)
-        sum[c] = _mm256_set1_ps((float)c);
-    for (int r = 0; r < ROUNDS; r++)
-        for (int c = 0; c < CHAINS; c++)
-            sum[c] = _mm256_fmadd_ps(sum[c], a, b);
-    for (int c = 0; c < CHAINS; c++) {
-        _mm256_storeu_ps(lanes, sum[c]);
-        total += lanes[0] + lanes[7];
+#define BURST(name, options, bits, lanes)                                                                              \
+    __attribute__((target(options), noinline)) static float name(void)                                                 \
+    {                                                                                                                  \
+        const __m##bits a = _mm##bits##_set1_ps(0.999999f), b = _mm##bits##_set1_ps(1e-6f);                            \
+        __m##bits sum[CHAINS];                                                                                         \
+        float total = 0, out[lanes];                                                                                   \
+                                                                                                                       \
+        for (int c = 0; c < CHAINS; c++)                                                                               \
+            sum[c] = _mm##bits##_set1_ps((float)c);                                                                    \
+        for (int r = 0; r < ROUNDS; r++)                                                                               \
+            for (int c = 0; c < CHAINS; c++)                                                                           \
+                sum[c] = _mm##bits##_fmadd_ps(sum[c], a, b);                                                           \
+        for (int c = 0; c < CHAINS; c++) {                                                                             \
+            _mm##bits##_storeu_ps(out, sum[c]);                                                                        \
+            total += out[0] + out[lanes - 1];                                                                          \
+        }                                                                                                              \
+        return total;                                                                                                  \
     }
-    return total;
-}
+BURST(burst8, "avx2,fma", 256, 8)
+BURST(burst16, "avx512f", 512, 16)
+#define BURSTS                                                                                                         \
+    {burst8, 8, true},                                                                                                 \
+    {                                                                                                                  \
+        burst16, 16, __builtin_cpu_supports("avx512f")                                                                 \
+    }
 #else
-#include <math.h>
 
-__attribute__((noinline)) static float burst(void)
+__attribute__((noinline)) static float burst8(void)
 {
     float sum[CHAINS * 8], total = 0;
 
@@ -55,27 +63,38 @@ __attribute__((noinline)) static float burst(void)
         total += sum[c];
     return total;
 }
+#define BURSTS                                                                                                         \
+    {                                                                                                                  \
+        burst8, 8, true                                                                                                \
+    }
 #endif
+
+typedef struct {
+    float (*run)(void);
+    int lanes;
+    bool usable;
+} burst;
 
 static volatile float sink;
 
 static void burst_work(void *argument, firn_team team)
 {
-    (void)argument, (void)team;
-    sink = burst();
+    (void)team;
+    sink = ((const burst *)argument)->run();
 }
 
-double limit_flops(firn_context *ctx)
+static double best_flops(firn_pool *pool)
 {
-    firn_pool *pool = firn_context_pool(ctx);
+    burst bursts[] = {BURSTS};
     double best = 0;
 
-    for (int i = 0; pool && i < 3; i++) {
-        const double start = now();
-        firn_pool_run(pool, burst_work, NULL);
-        const double rate = 2.0 * 8 * CHAINS * ROUNDS * firn_pool_threads(pool) / (now() - start);
-        best = rate > best ? rate : best;
-    }
+    for (size_t k = 0; k < sizeof bursts / sizeof *bursts; k++)
+        for (int i = 0; bursts[k].usable && i < 3; i++) {
+            const double start = now();
+            firn_pool_run(pool, burst_work, &bursts[k]);
+            const double rate = 2.0 * bursts[k].lanes * CHAINS * ROUNDS * firn_pool_threads(pool) / (now() - start);
+            best = rate > best ? rate : best;
+        }
     return best;
 }
 
@@ -100,22 +119,31 @@ static void read_work(void *argument, firn_team team)
     sink = (float)(sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7]);
 }
 
-double limit_bandwidth(firn_context *ctx)
+static double best_bandwidth(firn_pool *pool)
 {
-    firn_pool *pool = firn_context_pool(ctx);
+    static uint64_t *data; /* kept: touching new pages takes longer than reading them */
     const size_t size = (size_t)MEGABYTES << 20;
-    uint64_t *data = malloc(size);
-    memory m = {data, size / sizeof *data};
     double best = 0;
 
-    if (data)
+    if (!data) {
+        data = malloc(size);
+        if (!data)
+            return 0;
         memset(data, 1, size);
-    for (int i = 0; pool && data && i < 4; i++) {
+    }
+    memory m = {data, size / sizeof *data};
+    for (int i = 0; i < 3; i++) {
         const double start = now();
         firn_pool_run(pool, read_work, &m);
         const double rate = (double)size / (now() - start);
         best = rate > best ? rate : best;
     }
-    free(data);
     return best;
+}
+
+limits limits_of(firn_context *ctx)
+{
+    firn_pool *pool = firn_context_pool(ctx);
+
+    return pool ? (limits){best_flops(pool), best_bandwidth(pool)} : (limits){NAN, NAN};
 }

@@ -14,13 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef enum { CONSOLE, CSV, JSON } style;
-
 typedef struct {
     const char *mode, *op, *backend, *pattern, *custom;
     style style;
     int passed, failed, skipped;
-    double flops, bandwidth; /* limits, for perf */
 } options;
 
 static int usage(void)
@@ -28,79 +25,14 @@ static int usage(void)
     fputs("usage: test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX]\n"
           "                        [--output console|csv|json] [--case NAME=VALUE,...,type=TYPE]\n"
           "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them\n"
-          "  -p REGEX    cases whose text, as the console shows it, matches\n"
-          "  bugs        plants defects in operations, one at a time, and wants each caught\n"
-          "  --case      (perf) this case of the operation instead of the table's\n",
+          "  -p REGEX    cases whose text, as the console shows it, matches (bugs: defects whose name does)\n"
+          "  --case      (perf) this case of the operation -o instead of the table's\n"
+          "  bugs        plants defects in operations, one at a time, and wants each caught\n",
           stderr);
     return 2;
 }
 
-/* ---- records ---- */
-
-static void quoted(const char *s)
-{
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            putchar('\\');
-        putchar((unsigned char)*s < ' ' ? ' ' : *s);
-    }
-    putchar('"');
-}
-
-/* A number, or null where there is none. */
-static void number(double v)
-{
-    if (isfinite(v))
-        printf("%.6g", v);
-    else
-        fputs("null", stdout);
-}
-
-static void json_case(const test_case *c)
-{
-    fputs("{", stdout);
-    for (int i = 0; i < c->n_args; i++) {
-        printf("%s\"%s\": ", i ? ", " : "", c->args[i].name);
-        number(c->args[i].value);
-    }
-    fputs("}", stdout);
-}
-
-/* csv: fields that hold a comma or a quote are quoted. */
-static void csv_field(const char *s)
-{
-    if (!strpbrk(s, ",\"\n")) {
-        fputs(s, stdout);
-        return;
-    }
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"')
-            putchar('"');
-        putchar(*s == '\n' ? ' ' : *s);
-    }
-    putchar('"');
-}
-
-static void head(const options *o, const test_case *c, const char *backend)
-{
-    char text[256];
-
-    case_text(c, text, sizeof text);
-    if (o->style == JSON) {
-        printf("{\"op\": \"%s\", \"backend\": \"%s\", \"type\": \"%s\", \"case\": ", c->family->op, backend,
-               firn_type_name(c->type));
-        json_case(c);
-    } else if (o->style == CSV) {
-        printf("%s,%s,%s,", c->family->op, backend, firn_type_name(c->type));
-        csv_field(text);
-    } else {
-        printf("  %s(%s%s%s) on %s: ", c->family->op, firn_type_name(c->type), text[0] ? "," : "", text, backend);
-    }
-}
-
-static const char *const verdict_names[] = {"passed", "failed", "skipped"};
+/* ---- what counts ---- */
 
 static bool promised(const test_case *c)
 {
@@ -118,64 +50,44 @@ static bool no_gradient(const outcome *r)
     return strncmp(r->reason, "no gradient", 11) == 0;
 }
 
-/* Counts and prints one outcome; the console shows what did not pass. */
-static void record(options *o, const test_case *c, const char *backend, outcome *r)
+/* Which cells the support table shows for a family on a target: its first case of a type says so. */
+typedef struct {
+    bool known[FIRN_TYPE_LIMIT], yes[FIRN_TYPE_LIMIT];
+} cells;
+
+static bool in_table(cells *table, const target *t, const test_case *c)
 {
-    if (r->verdict == SKIPPED && !no_gradient(r) && promised(c)) {
-        r->verdict = FAILED;
-        char reason[sizeof r->reason];
-        snprintf(reason, sizeof reason, "promised, but not supported: %.460s", r->reason);
-        memcpy(r->reason, reason, sizeof reason);
-    }
-    *(r->verdict == PASSED ? &o->passed : r->verdict == FAILED ? &o->failed : &o->skipped) += 1;
-    if (o->style == CONSOLE) {
-        if (r->verdict != PASSED) {
-            head(o, c, backend);
-            printf("%s: %s\n", verdict_names[r->verdict], r->reason);
+    case_list all = {0};
+    char reason[256];
+
+    if (!table->known[c->type]) {
+        c->family->cases(&all, c->family);
+        for (size_t i = 0; i < all.n && !table->known[c->type]; i++) {
+            if (all.items[i].type != c->type)
+                continue;
+            table->known[c->type] = true;
+            table->yes[c->type] = case_supported(t, &all.items[i], reason, sizeof reason);
         }
-        return;
+        free(all.items);
     }
-    head(o, c, backend);
-    if (o->style == JSON) {
-        printf(", \"status\": \"%s\", \"error\": ", verdict_names[r->verdict]);
-        number(r->error);
-        fputs(", \"bound\": ", stdout);
-        number(r->bound);
-        fputs(", \"reason\": ", stdout);
-        quoted(r->reason);
-        fputs("}\n", stdout);
-    } else {
-        printf(",%s,%.6g,%.6g,", verdict_names[r->verdict], r->error, r->bound);
-        csv_field(r->reason);
-        putchar('\n');
-    }
+    return table->yes[c->type];
 }
 
-static void perf_case(options *o, const target *t, const test_case *c)
+/* A skipped case whose cell is promised, by design or by the support table, has failed. */
+static void settle(cells *table, const target *t, const test_case *c, outcome *r)
 {
-    const timing r = run_perf(t, c);
+    char reason[sizeof r->reason];
 
-    if (!r.ok) {
-        outcome failure = {.verdict = FAILED, .error = NAN, .bound = NAN};
-        snprintf(failure.reason, sizeof failure.reason, "%s", r.reason);
-        record(o, c, t->name, &failure);
+    if (r->verdict != SKIPPED || no_gradient(r) || !(promised(c) || in_table(table, t, c)))
         return;
-    }
-    o->passed++;
-    const double gflops = r.flops / r.seconds * 1e-9, gbs = r.bytes / r.seconds * 1e-9;
-    const bool compute = r.flops / o->flops > r.bytes / o->bandwidth;
-    const double limit = (compute ? o->flops : o->bandwidth) * 1e-9, percent = 100 * (compute ? gflops : gbs) / limit;
-    head(o, c, t->name);
-    if (o->style == CONSOLE)
-        printf("%.1f us, %.2f GFLOP/s, %.2f GB/s, %.1f %% of %.1f %s\n", r.seconds * 1e6, gflops, gbs, percent, limit,
-               compute ? "GFLOP/s" : "GB/s");
-    else if (o->style == CSV)
-        printf(",%.3f,%.4g,%.4g,%.4g,%.4g\n", r.seconds * 1e6, gflops, gbs, limit, percent);
-    else
-        printf(", \"time_us\": %.3f, \"gflops\": %.4g, \"gb_per_s\": %.4g, \"limit\": %.4g, \"limit_unit\": \"%s\", "
-               "\"percent\": %.4g}\n",
-               r.seconds * 1e6, gflops, gbs, limit, compute ? "GFLOP/s" : "GB/s", percent);
-    fflush(stdout);
+    r->verdict = FAILED;
+    snprintf(reason, sizeof reason, "promised, but not supported: %.460s", r->reason);
+    memcpy(r->reason, reason, sizeof reason);
+}
+
+static void count(options *o, verdict v)
+{
+    *(v == PASSED ? &o->passed : v == FAILED ? &o->failed : &o->skipped) += 1;
 }
 
 /* ---- choosing ---- */
@@ -193,37 +105,72 @@ static const family *const *all_families(void)
     return list;
 }
 
+static bool has_name(const test_case *c, const char *name)
+{
+    for (int i = 0; i < c->n_args; i++)
+        if (strcmp(c->args[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a case of the family has an argument of that name: a misspelt one would be taken for its default. */
+static bool is_argument(const family *f, const char *name)
+{
+    case_list all = {0};
+    bool found = false;
+
+    f->cases(&all, f);
+    if (f->perf)
+        f->perf(&all, f);
+    for (size_t i = 0; i < all.n && !found; i++)
+        found = has_name(&all.items[i], name);
+    free(all.items);
+    return found;
+}
+
 /* --case k=2048,...,type=q4_K */
 static bool parse_case(const char *text, test_case *c)
 {
     char *copy = strdup(text), *rest = NULL;
-    bool ok = true;
 
-    for (char *part = strtok_r(copy, ",", &rest); ok && part; part = strtok_r(NULL, ",", &rest)) {
+    for (char *part = strtok_r(copy, ",", &rest); part; part = strtok_r(NULL, ",", &rest)) {
         char *value = strchr(part, '='), *end;
-        ok = value && c->n_args < MAX_ARGS;
-        if (!ok)
-            break;
+        if (!value) {
+            fprintf(stderr, "test-backend-ops: --case takes NAME=VALUE, not '%s'\n", part);
+            return false;
+        }
         *value++ = 0;
         if (strcmp(part, "type") == 0) {
-            ok = firn_type_from_name(value, &c->type);
-            continue;
+            if (firn_type_from_name(value, &c->type))
+                continue;
+            fprintf(stderr, "test-backend-ops: there is no type '%s'\n", value);
+            return false;
+        }
+        if (c->n_args == MAX_ARGS || has_name(c, part) || !is_argument(c->family, part)) {
+            fprintf(stderr, "test-backend-ops: %s takes no (other) %s\n", c->family->op, part);
+            return false;
         }
         c->args[c->n_args++] = (case_arg){part, strtod(value, &end)};
-        ok = *value && !*end;
+        if (!*value || *end) {
+            fprintf(stderr, "test-backend-ops: %s is a number, not '%s'\n", part, value);
+            return false;
+        }
     }
-    return ok; /* copy lives as long as the case: the program */
+    return true; /* copy lives as long as the case: the program */
 }
 
-static bool matches(const options *o, const test_case *c, regex_t *pattern)
+static bool matches_text(const regex_t *pattern, const char *text)
+{
+    return !pattern || regexec(pattern, text, 0, NULL, 0) == 0;
+}
+
+static bool matches(const test_case *c, const regex_t *pattern)
 {
     char text[300], args[256];
 
-    if (!o->pattern)
-        return true;
     case_text(c, args, sizeof args);
     snprintf(text, sizeof text, "%s(%s%s%s)", c->family->op, firn_type_name(c->type), args[0] ? "," : "", args);
-    return regexec(pattern, text, 0, NULL, 0) == 0;
+    return matches_text(pattern, text);
 }
 
 static void collect(const options *o, const family *f, case_list *list)
@@ -234,15 +181,14 @@ static void collect(const options *o, const family *f, case_list *list)
         f->cases(list, f);
     } else if (o->custom) {
         test_case c = {.family = f, .type = FIRN_F32};
-        if (parse_case(o->custom, &c)) {
+        if (parse_case(o->custom, &c))
             *add_case(list, f, FIRN_F32, "") = c;
-        }
     } else if (f->perf) {
         f->perf(list, f);
     }
 }
 
-/* One line per operation and type: the first case that has it says whether it is supported. */
+/* One line per operation and type. */
 static void support_family(options *o, const target *t, const case_list *list)
 {
     bool seen[FIRN_TYPE_LIMIT] = {false};
@@ -254,71 +200,85 @@ static void support_family(options *o, const target *t, const case_list *list)
             continue;
         seen[c->type] = true;
         const bool ok = case_supported(t, c, reason, sizeof reason);
-        *(ok ? &o->passed : promised(c) ? &o->failed : &o->skipped) += 1;
-        if (o->style == JSON) {
-            printf("{\"op\": \"%s\", \"backend\": \"%s\", \"type\": \"%s\", \"supported\": %s, \"reason\": ",
-                   c->family->op, t->name, firn_type_name(c->type), ok ? "true" : "false");
-            quoted(reason);
-            fputs("}\n", stdout);
-        } else if (o->style == CSV) {
-            printf("%s,%s,%s,%s,", c->family->op, t->name, firn_type_name(c->type), ok ? "yes" : "no");
-            csv_field(reason);
-            putchar('\n');
-        } else {
-            printf("  %-20s %-8s %-8s %s%s%s\n", c->family->op, t->name, firn_type_name(c->type), ok ? "yes" : "no",
-                   ok ? "" : ": ", reason);
-        }
+        count(o, ok ? PASSED : promised(c) ? FAILED : SKIPPED);
+        print_support(o->style, c, t->name, ok, reason);
     }
+}
+
+static void perf_case(options *o, const target *t, const test_case *c)
+{
+    const limits before = limits_of(t->ctx);
+    const timing r = run_perf(t, c);
+    const limits after = limits_of(t->ctx);
+    const limits best = {fmax(before.flops, after.flops), fmax(before.bandwidth, after.bandwidth)};
+
+    count(o, r.ok ? PASSED : FAILED);
+    print_timing(o->style, c, t->name, &r, &best);
+}
+
+/* The first of the operation's cases that a planted defect fails, which is what each is there for. */
+static bool caught(options *o, const target *t, const char *name, const char *op, bool grad)
+{
+    bool found = false;
+
+    for (const family *const *f = all_families(); *f && !found; f++) {
+        case_list list = {0};
+        cells table = {0};
+        if (strcmp((*f)->op, op) != 0)
+            continue;
+        (*f)->cases(&list, *f);
+        for (size_t k = 0; k < list.n && !found; k++) {
+            outcome r = grad ? run_grad(t, &list.items[k]) : run_test(t, &list.items[k]);
+            settle(&table, t, &list.items[k], &r);
+            found = r.verdict == FAILED;
+            if (found && o->style == CONSOLE) {
+                char text[256];
+                case_text(&list.items[k], text, sizeof text);
+                printf("caught: %s in %s, by %s(%s,%s): %s\n", name, op, grad ? "grad " : "",
+                       firn_type_name(list.items[k].type), text, r.reason);
+            }
+        }
+        free(list.items);
+    }
+    return found;
 }
 
 /* Each planted defect against its operation's cases, until one catches it. */
-static size_t run_bugs(options *o, const target *t)
+static size_t run_bugs(options *o, const target *t, const regex_t *pattern)
 {
-    const int n = bug_count();
+    size_t n = 0;
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < bug_count(); i++) {
         const char *op = NULL;
-        bool grad = false, caught = false;
+        bool grad = false;
         const char *name = bug_plant(i, &op, &grad);
-        for (const family *const *f = all_families(); *f && !caught; f++) {
-            case_list list = {0};
-            if (strcmp((*f)->op, op) != 0)
-                continue;
-            (*f)->cases(&list, *f);
-            for (size_t k = 0; k < list.n && !caught; k++) {
-                const outcome r = grad ? run_grad(t, &list.items[k]) : run_test(t, &list.items[k]);
-                caught = r.verdict == FAILED;
-                if (caught && o->style == CONSOLE) {
-                    char text[256];
-                    case_text(&list.items[k], text, sizeof text);
-                    printf("caught: %s in %s, by %s(%s,%s): %s\n", name, op, grad ? "grad " : "",
-                           firn_type_name(list.items[k].type), text, r.reason);
-                }
-            }
-            free(list.items);
-        }
-        *(caught ? &o->passed : &o->failed) += 1;
-        if (!caught)
+        if ((o->op && strcmp(o->op, op) != 0) || !matches_text(pattern, name))
+            continue;
+        n++;
+        const bool found = caught(o, t, name, op, grad);
+        count(o, found ? PASSED : FAILED);
+        if (!found)
             fprintf(o->style == CONSOLE ? stdout : stderr, "NOT CAUGHT: %s in %s\n", name, op);
     }
     bug_plant(-1, NULL, NULL);
-    return (size_t)n;
+    return n;
 }
 
 /* Runs all chosen cases on one target; returns how many cases there were. */
-static size_t run_target(options *o, const target *t, regex_t *pattern)
+static size_t run_target(options *o, const target *t, const regex_t *pattern)
 {
     size_t total = 0;
 
     if (strcmp(o->mode, "bugs") == 0)
-        return run_bugs(o, t);
+        return run_bugs(o, t, pattern);
     for (const family *const *f = all_families(); *f; f++) {
         case_list all = {0}, list = {0};
+        cells table = {0};
         if (o->op && strcmp(o->op, (*f)->op) != 0)
             continue;
         collect(o, *f, &all);
         for (size_t i = 0; i < all.n; i++)
-            if (matches(o, &all.items[i], pattern))
+            if (matches(&all.items[i], pattern))
                 *add_case(&list, *f, FIRN_F32, "") = all.items[i];
         const int passed = o->passed, failed = o->failed, skipped = o->skipped;
         total += list.n;
@@ -332,7 +292,9 @@ static size_t run_target(options *o, const target *t, regex_t *pattern)
                 }
                 const bool grad = strcmp(o->mode, "grad") == 0;
                 outcome r = grad ? run_grad(t, &list.items[i]) : run_test(t, &list.items[i]);
-                record(o, &list.items[i], t->name, &r);
+                settle(&table, t, &list.items[i], &r);
+                count(o, r.verdict);
+                print_outcome(o->style, &list.items[i], t->name, &r);
                 if (grad && r.verdict == SKIPPED && no_gradient(&r))
                     break; /* none of the others has one either */
             }
@@ -380,13 +342,20 @@ static bool target_open(target *t, const char *device, const char *name)
     return ok;
 }
 
-/* perf runs with the machine's threads and the best kernel set. */
-static bool target_open_fast(target *t, const char *device)
+/* perf runs with the machine's threads, and with its best kernel set unless one is named. */
+static bool target_open_fast(target *t, const options *o)
 {
+    const char *set = o->backend && strncasecmp(o->backend, "CPU:", 4) == 0 ? o->backend + 4 : NULL;
+
     *t = (target){0};
-    snprintf(t->name, sizeof t->name, "%s", device);
+    for (int i = 0; set && firn_kernel_sets[i]; i++)
+        if (strcasecmp(set, firn_kernel_sets[i]->name) == 0 && firn_kernel_sets[i]->usable())
+            setenv("FIRN_CPU", firn_kernel_sets[i]->name, 1);
+    snprintf(t->name, sizeof t->name, "%s%s", "CPU", set && getenv("FIRN_CPU") ? o->backend + 3 : "");
+    if (!wanted(o, "CPU", set ? t->name : "CPU0"))
+        return false;
     t->ctx = firn_context_create(NULL);
-    const bool ok = t->ctx && firn_device_open(t->ctx, device, &t->device) == FIRN_OK;
+    const bool ok = t->ctx && firn_device_open(t->ctx, "CPU", &t->device) == FIRN_OK;
     if (!ok)
         target_close(t);
     return ok;
@@ -398,7 +367,7 @@ typedef struct {
     int passed, failed, skipped;
 } tally;
 
-static void add_target(options *o, tally *sum, target *t, regex_t *pattern)
+static void add_target(options *o, tally *sum, target *t, const regex_t *pattern)
 {
     const tally before = *sum;
 
@@ -412,7 +381,7 @@ static void add_target(options *o, tally *sum, target *t, regex_t *pattern)
 }
 
 /* A process chooses its kernel set once, so each set has a process of its own. One that dies counts as a failure. */
-static void run_set(options *o, tally *sum, const char *set, regex_t *pattern)
+static void run_set(options *o, tally *sum, const char *set, const regex_t *pattern)
 {
     char name[32];
     int ends[2];
@@ -452,29 +421,27 @@ static void run_set(options *o, tally *sum, const char *set, regex_t *pattern)
 
 static int run_all(options *o)
 {
-    regex_t pattern;
+    regex_t compiled;
+    const regex_t *pattern = o->pattern ? &compiled : NULL;
     tally sum = {0};
 
-    if (o->pattern && regcomp(&pattern, o->pattern, REG_EXTENDED | REG_NOSUB) != 0) {
+    if (o->pattern && regcomp(&compiled, o->pattern, REG_EXTENDED | REG_NOSUB) != 0) {
         fprintf(stderr, "test-backend-ops: '%s' is no regular expression\n", o->pattern);
         return 2;
     }
     if (strcmp(o->mode, "perf") == 0) {
         target t;
-        if (wanted(o, "CPU", "CPU0") && target_open_fast(&t, "CPU")) {
-            o->flops = limit_flops(t.ctx);
-            o->bandwidth = limit_bandwidth(t.ctx);
-            add_target(o, &sum, &t, &pattern);
-        }
+        if (target_open_fast(&t, o))
+            add_target(o, &sum, &t, pattern);
     } else {
         /* Defects take the references' place, which are the same in every set. */
         const bool one = strcmp(o->mode, "bugs") == 0;
         for (int i = 0; firn_kernel_sets[i] && !(one && sum.targets); i++)
             if (firn_kernel_sets[i]->usable())
-                run_set(o, &sum, firn_kernel_sets[i]->name, &pattern);
+                run_set(o, &sum, firn_kernel_sets[i]->name, pattern);
     }
     if (o->pattern)
-        regfree(&pattern);
+        regfree(&compiled);
     if (sum.targets == 0) {
         fprintf(stderr, "test-backend-ops: no backend or device is called '%s'\n", o->backend ? o->backend : "CPU");
         return 2;
@@ -519,6 +486,10 @@ int main(int argc, char **argv)
             o.style = JSON;
         else
             return usage();
+    }
+    if (o.custom && (strcmp(o.mode, "perf") != 0 || !o.op || o.pattern)) {
+        fputs("test-backend-ops: --case is a case of perf, of the operation that -o names\n", stderr);
+        return 2;
     }
     return run_all(&o);
 }
