@@ -1,5 +1,5 @@
 /* What test-backend-ops does not see: refusals in words, ids out of range, several optimizer steps against the closed
- * form, and that gradients of several sources share one node. */
+ * form, results that are alike to the bit, and that gradients of several sources share one node. */
 #include "unit/unit.h"
 
 #include "core/context.h"
@@ -106,6 +106,9 @@ static void test_shapes_that_do_not_fit(void **state)
         {7, "TOP_K: 9 of 8 values cannot be chosen"},
         {8, "ADD needs a tensor as source 1, not NULL"},
         {9, "ROPE: 6 rotated values of a head of 4"},
+        {10, "ROUTER_BALANCE: ids of [3, 2, 1, 1] and probs of [8, 8, 1, 1] differ in tokens"},
+        {11, "ROUTER_Z: the weights must be [8], not [7, 1, 1, 1]"},
+        {12, "CROSS_ENTROPY: the mask must be [8], not [7, 1, 1, 1]"},
     };
 
     (void)state;
@@ -147,6 +150,16 @@ static void test_shapes_that_do_not_fit(void **state)
             break;
         case 9:
             firn_rope(f->g, slot(f, FIRN_F32, 4, 1, 2), slot(f, FIRN_I32, 2, 1, 1), NULL, &rope);
+            break;
+        case 10:
+            firn_router_balance(f->g, slot(f, FIRN_F32, 8, 8, 1), ids, NULL);
+            break;
+        case 11:
+            firn_router_z(f->g, slot(f, FIRN_F32, 8, 8, 1), slot(f, FIRN_F32, 7, 1, 1));
+            break;
+        case 12:
+            firn_cross_entropy_masked(f->g, slot(f, FIRN_F32, 8, 8, 1), slot(f, FIRN_I32, 8, 1, 1),
+                                      slot(f, FIRN_F32, 7, 1, 1), -1);
             break;
         }
         expect_refusal(f, FIRN_ERR_ARGUMENT, cases[i].words);
@@ -281,6 +294,14 @@ static void test_attention_leaves_unseen_keys_alone(void **state)
     session_close(&s);
 }
 
+static void test_choices_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 3, 4, 1)}, *ids = slot(f, FIRN_I32, 2, 4, 1);
+
+    check_bad_id(f, firn_router_balance(f->g, src[0], ids, NULL), src, 1, ids, bad_ids, "7");
+}
+
 /* ---- gradients that share a node ---- */
 
 static int count(const fixture *f, const char *op)
@@ -375,6 +396,160 @@ static void test_adamw_closed_form(void **state)
     session_close(&s);
 }
 
+/* The same for SGD, in one formula over all steps: p_t + g/decay shrinks by 1 - lr decay at each. */
+static void test_sgd_closed_form(void **state)
+{
+    enum { N = 5, STEPS = 9 };
+    fixture *f = *state;
+    firn_tensor *p = slot(f, FIRN_F32, N, 1, 1), *sum = slot(f, FIRN_F32, N, 1, 1), *g1 = slot(f, FIRN_F32, N, 1, 1),
+                *hyper = slot(f, FIRN_F32, 3, 1, 1);
+    const float h[3] = {0.05f, 0.2f, 1.0f / 3}, zeros[N] = {0};
+    float start[N], values[N], gradient[N];
+    session s;
+
+    firn_add_into(f->g, sum, g1);
+    firn_graph_cut(f->g);
+    firn_opt_step_sgd(f->g, p, sum, hyper);
+    assert_int_equal(firn_graph_status(f->g), FIRN_OK);
+    session_open(f, &s);
+    for (int i = 0; i < N; i++) {
+        start[i] = 0.4f * (float)i - 0.7f;
+        gradient[i] = 0.3f - 0.2f * (float)i;
+    }
+    firn_buffer *bp = bind(f, &s, p, start), *bs = bind(f, &s, sum, zeros), *bg = bind(f, &s, g1, gradient);
+    firn_buffer *bh = bind(f, &s, hyper, h), *all[] = {bp, bs, bg, bh};
+    for (int t = 0; t < STEPS; t++) {
+        assert_int_equal(firn_buffer_write(bs, 0, zeros, sizeof zeros), FIRN_OK);
+        for (int i = 0; i < 3; i++) /* 3 g, scaled by 1/3 */
+            assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
+        assert_int_equal(firn_exec_run(s.exec, 1, 0), FIRN_OK);
+        assert_int_equal(firn_device_wait(f->device), FIRN_OK);
+    }
+    assert_int_equal(firn_buffer_read(bp, 0, values, sizeof values), FIRN_OK);
+    for (int i = 0; i < N; i++) {
+        const double g = (double)gradient[i], rest = g / 0.2;
+        const double want = ((double)start[i] + rest) * pow(1 - 0.05 * 0.2, STEPS) - rest;
+        assert_true(fabs((double)values[i] - want) < 2e-6);
+    }
+    for (int i = 0; i < 4; i++)
+        firn_buffer_destroy(all[i]);
+    session_close(&s);
+}
+
+/* ---- bits that do not change ---- */
+
+/* Runs the graph, whose slots and two outputs are given; the outputs' bytes must be alike. */
+static void expect_same_bits(fixture *f, firn_tensor *const *slots, void *const *data, int n, firn_tensor *a,
+                             firn_tensor *b)
+{
+    firn_buffer *buffers[8];
+    session s;
+
+    assert_int_equal(firn_graph_status(f->g), FIRN_OK);
+    session_open(f, &s);
+    for (int i = 0; i < n; i++)
+        buffers[i] = bind(f, &s, slots[i], data[i]);
+    buffers[n] = bind(f, &s, a, NULL);
+    buffers[n + 1] = bind(f, &s, b, NULL);
+    assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f->device), FIRN_OK);
+    assert_int_equal(firn_n_bytes(a), firn_n_bytes(b));
+    unsigned char *bytes = malloc(2 * firn_n_bytes(a));
+    assert_int_equal(firn_buffer_read(buffers[n], 0, bytes, firn_n_bytes(a)), FIRN_OK);
+    assert_int_equal(firn_buffer_read(buffers[n + 1], 0, bytes + firn_n_bytes(a), firn_n_bytes(b)), FIRN_OK);
+    assert_memory_equal(bytes, bytes + firn_n_bytes(a), firn_n_bytes(a));
+    float largest = 0;
+    for (int64_t i = 0; i < firn_n_elements(a); i++) {
+        assert_true(isfinite(((float *)bytes)[i]));
+        largest = fmaxf(largest, fabsf(((float *)bytes)[i]));
+    }
+    assert_true(largest > 0);
+    free(bytes);
+    for (int i = 0; i < n + 2; i++)
+        firn_buffer_destroy(buffers[i]);
+    session_close(&s);
+}
+
+/* Bytes that are small numbers in every format. */
+static void *some_bytes(const firn_tensor *t, int seed)
+{
+    unsigned char *bytes = malloc(firn_n_bytes(t) + 4);
+
+    for (size_t i = 0; i < firn_n_bytes(t); i++)
+        bytes[i] = (unsigned char)((i * 37 + (size_t)seed * 11) % 0x3c);
+    for (size_t i = 3; t->type == FIRN_F32 && i < firn_n_bytes(t); i += 4)
+        bytes[i] = i % 8 == 3 ? 0x3d : 0xbd;
+    return bytes;
+}
+
+static void test_the_identity_table_changes_no_bit(void **state)
+{
+    static const firn_type types[] = {FIRN_F32,  FIRN_F16,  FIRN_Q4_0,  FIRN_Q8_0,
+                                      FIRN_Q4_K, FIRN_Q6_K, FIRN_MXFP4, FIRN_IQ4_XS};
+    static const int n_tokens[] = {1, 3, 40};
+
+    (void)state;
+    for (size_t i = 0; i < 3 * sizeof types / sizeof *types; i++) {
+        void *fresh = NULL;
+        assert_int_equal(setup(&fresh), 0);
+        fixture *f = fresh;
+        const int n = n_tokens[i % 3];
+        firn_tensor *slots[] = {slot(f, types[i / 3], 256, 37, 4), slot(f, FIRN_F32, 256, 1, n),
+                                slot(f, FIRN_I32, 2, n, 1), slot(f, FIRN_I64, 4, 1, 1)};
+        int32_t ids[80];
+        int64_t table[4];
+        void *data[] = {some_bytes(slots[0], 1), some_bytes(slots[1], 2), ids, table};
+        for (int k = 0; k < 2 * n; k++)
+            ids[k] = (k * 7 + k / 5) % 4;
+        for (int e = 0; e < 4; e++)
+            table[e] = e * slots[0]->nb[2];
+        firn_tensor *plain = firn_output(f->g, firn_mul_mat_id(f->g, slots[0], slots[1], slots[2], NULL));
+        firn_tensor *placed = firn_output(f->g, firn_mul_mat_id(f->g, slots[0], slots[1], slots[2], slots[3]));
+        expect_same_bits(f, slots, data, 4, plain, placed);
+        free(data[0]);
+        free(data[1]);
+        teardown(&fresh);
+    }
+}
+
+/* The loss of 20 tokens and its gradient, whole and in chunks of 7. */
+static void test_chunks_of_tokens_change_no_bit(void **state)
+{
+    enum { V = 301, N = 20, CHUNK = 7 };
+
+    (void)state;
+    for (int of_gradient = 0; of_gradient < 2; of_gradient++) {
+        void *fresh = NULL;
+        assert_int_equal(setup(&fresh), 0);
+        fixture *f = fresh;
+        firn_tensor *slots[] = {slot(f, FIRN_F32, V, N, 1), slot(f, FIRN_I32, N, 1, 1), slot(f, FIRN_F32, N, 1, 1),
+                                slot(f, FIRN_F32, N, 1, 1)};
+        int32_t targets[N];
+        for (int i = 0; i < N; i++)
+            targets[i] = i % 6 == 2 ? -100 : (i * 31) % V;
+        void *data[] = {some_bytes(slots[0], 1), targets, some_bytes(slots[2], 2), some_bytes(slots[3], 3)};
+        firn_tensor *whole = firn_cross_entropy_masked(f->g, slots[0], slots[1], slots[2], 5), *parts = NULL;
+        if (of_gradient)
+            assert_int_equal(firn_graph_grad(f->g, whole, slots[3], &slots[0], 1, &whole), FIRN_OK);
+        for (int from = 0; from < N; from += CHUNK) {
+            const int64_t n = from + CHUNK < N ? CHUNK : N - from, ne[] = {V, n};
+            firn_tensor *cut[4];
+            for (int i = 1; i < 4; i++)
+                cut[i] = firn_view(f->g, slots[i], 1, &n, slots[i]->nb, 4 * from);
+            cut[0] = firn_view(f->g, slots[0], 2, ne, slots[0]->nb, from * slots[0]->nb[1]);
+            firn_tensor *part = firn_cross_entropy_masked(f->g, cut[0], cut[1], cut[2], 5);
+            if (of_gradient)
+                assert_int_equal(firn_graph_grad(f->g, part, cut[3], &cut[0], 1, &part), FIRN_OK);
+            parts = parts ? firn_concat(f->g, parts, part, of_gradient) : part;
+        }
+        expect_same_bits(f, slots, data, of_gradient ? 4 : 3, firn_output(f->g, whole), firn_output(f->g, parts));
+        free(data[0]);
+        free(data[2]);
+        free(data[3]);
+        teardown(&fresh);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -387,10 +562,14 @@ int main(void)
         TEST(test_experts_out_of_range_backward),
         TEST(test_rows_out_of_range),
         TEST(test_targets_out_of_range),
+        TEST(test_choices_out_of_range),
         TEST(test_attention_leaves_unseen_keys_alone),
         TEST(test_attention_is_differentiated_once),
         TEST(test_gated_units_are_differentiated_once),
         TEST(test_adamw_closed_form),
+        TEST(test_sgd_closed_form),
+        cmocka_unit_test(test_the_identity_table_changes_no_bit),
+        cmocka_unit_test(test_chunks_of_tokens_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
