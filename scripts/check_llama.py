@@ -27,7 +27,7 @@ from peer import Checks, Firn, nmse
 firn, WORK, ONLY = Firn(sys.argv[1]), sys.argv[2], sys.argv[3:]
 BOUND, CHANGE_BOUND, NEAR, MOST_LEFT_OUT = 1e-9, 1e-6, 1e-5, 0.1
 PACKED = ["q4_1", "q4_0", "q4_K", "iq4_nl", "mxfp4", "q6_K", "q5_0", "q3_K", "iq4_xs", "q8_0", "q2_K", "q5_K"]
-LENGTHS = [24 + 7 * i % 60 for i in range(36)] + [128, 200, 320, 480]
+LENGTHS = sorted(20 + 7 * i % 24 for i in range(58)) + [200, 480]
 checks = Checks()
 
 
@@ -115,27 +115,35 @@ def one(llama, like, arch, kind):
     info, trained = json.loads(firn("info", "--json", model)), json.loads(firn("info", "--json", adapter))
     peer = Model(llama, plain)
     rng = random.Random(5)
-    sequences = [[rng.randrange(3, peer.n_vocab) for _ in range(n)] for n in LENGTHS]
-    base, gaps = run_peer(peer, info, sequences, [])
-    with_adapter, gaps_adapted = run_peer(peer, info, sequences, [(adapter, 1.0)])
-    smallest = [min(pair) for pair in zip(gaps, gaps_adapted)]
-    clear = [i for i, gap in enumerate(smallest) if gap >= NEAR]
-    left_out = len(sequences) - len(clear)
-    if info["experts"]:
-        checks.that(f"{name}: {left_out} of {len(sequences)} sequences left out for near ties (smallest gap "
-                    f"{min(smallest):.1e})", left_out <= MOST_LEFT_OUT * len(sequences), "too many")
-    ours, ours_adapted = firn.logits(model, sequences, folder), firn.logits(model, sequences, folder, adapter)
+    shortest = 1
+    if info["rope_scaling"] == "longrope":
+        shortest += info["original_context"]    # llama.cpp chooses the factors by the cache's size, firn by the sequence's
+    sequences = [[rng.randrange(3, peer.n_vocab) for _ in range(max(n, shortest))] for n in LENGTHS]
+    theirs, ours, clear = {}, {}, {}
+    for which, adapters in (("base", []), ("adapter", [adapter])):
+        theirs[which], gaps = run_peer(peer, info, sequences, [(a, 1.0) for a in adapters])
+        ours[which] = firn.logits(model, sequences, folder, *adapters)
+        clear[which] = [i for i, gap in enumerate(gaps) if gap >= NEAR]
+        left_out = len(sequences) - len(clear[which])
+        if info["experts"]:
+            checks.that(f"{name}: {left_out} of {len(sequences)} sequences left out for near ties (smallest gap "
+                        f"{min(gaps):.1e})", left_out <= MOST_LEFT_OUT * len(sequences), "too many")
+    clear["change"] = sorted(set(clear["base"]) & set(clear["adapter"]))
 
-    def flat(rows):
-        return np.concatenate([np.asarray(rows[i], np.float64).ravel() for i in clear])
+    def flat(rows, which):
+        return np.concatenate([np.asarray(rows[i], np.float64).ravel() for i in clear[which]])
 
-    more = {"shape": like, "architecture": arch, "type": kind, "sequences": len(sequences), "clear": len(clear),
-            "tokens": sum(len(sequences[i]) for i in clear), "classes": sorted(trained["classes"])}
-    checks.at_most(f"{name}: base", nmse(flat(ours), flat(base)), BOUND, measure="base", **more)
-    checks.at_most(f"{name}: with the adapter", nmse(flat(ours_adapted), flat(with_adapter)), BOUND, measure="adapter", **more)
-    checks.at_most(f"{name}: the adapter's change",
-                   nmse(flat(ours_adapted) - flat(ours), flat(with_adapter) - flat(base)), CHANGE_BOUND, measure="change",
-                   **more)
+    def change(rows):
+        return flat(rows["adapter"], "change") - flat(rows["base"], "change")
+
+    def record(which):
+        return {"measure": which, "shape": like, "architecture": arch, "type": kind, "sequences": len(sequences),
+                "clear": len(clear[which]), "tokens": sum(len(sequences[i]) for i in clear[which]),
+                "classes": sorted(trained["classes"])}
+
+    for which, what in (("base", "base"), ("adapter", "with the adapter")):
+        checks.at_most(f"{name}: {what}", nmse(flat(ours[which], which), flat(theirs[which], which)), BOUND, **record(which))
+    checks.at_most(f"{name}: the adapter's change", nmse(change(ours), change(theirs)), CHANGE_BOUND, **record("change"))
     peer.close()
     shutil.rmtree(folder)
 

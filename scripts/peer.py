@@ -28,7 +28,7 @@ class Firn:
         tokens, out = f"{folder}/tokens.json", f"{folder}/logits.f32"
         with open(tokens, "w") as f:
             json.dump(sequences, f)
-        self("logits", model, "--tokens", tokens, "--output", out, *(["--adapter", adapter] if adapter else []))
+        self("logits", model, "--tokens", tokens, "--output", out, "--threads", 1, *(["--adapter", adapter] if adapter else []))
         flat = np.fromfile(out, "<f4")
         os.remove(out)
         lengths = [len(s) for s in sequences]
