@@ -44,6 +44,9 @@ typedef enum {
 
 FIRN_API const char *firn_class_name(firn_class c); /* "attention", ... */
 
+/* Whether llama.cpp applies an adapter on that tensor. On some it loads one and ignores it without a word. */
+FIRN_API bool firn_model_serves(const firn_model *model, const char *tensor);
+
 /* One adapted tensor. Offsets are in floats into the adapter's flat buffers (values, gradients, moments alike). */
 typedef struct {
     const char *tensor; /* "blk.3.attn_q.weight" */

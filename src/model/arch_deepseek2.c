@@ -23,5 +23,6 @@ const firn_arch firn_arch_deepseek2 = {
     .shared_width = FIRN_WIDTH_EXPERT,
     .shared_count = true,
     .output = FIRN_OPTIONAL,
+    .unserved = "attn_q attn_q_a attn_q_b attn_kv_a_mqa attn_kv_b attn_k_b attn_v_b output",
     .verified = "deepseek2-lite deepseek2-lite-kvb deepseek2-v3 deepseek2-v3-attn",
 };

@@ -84,6 +84,23 @@ const firn_gguf_tensor *firn_model_factors(const firn_model *m, int64_t n_ctx)
     return n_ctx > m->hp.rope.n_ctx_orig ? m->rope_long : m->rope_short;
 }
 
+bool firn_model_serves(const firn_model *m, const char *name)
+{
+    int layer;
+    firn_tensor_id id;
+    bool bias;
+
+    if (firn_model_class(m, name) == FIRN_CLASS_NONE)
+        return false;
+    firn_model_find(m, name, &layer, &id, &bias);
+    const char *base = layer < 0 ? "output" : firn_tensor_rows[id].base;
+    const size_t n = strlen(base);
+    for (const char *p = m->arch->unserved; p && *p; p += strcspn(p, " "), p += *p == ' ')
+        if (strcspn(p, " ") == n && memcmp(p, base, n) == 0)
+            return false;
+    return true;
+}
+
 /* ---- open ---- */
 
 static firn_status find_arch(firn_context *ctx, firn_model *m)

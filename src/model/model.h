@@ -70,9 +70,13 @@ struct firn_model {
 
 /* A model of an open file, which becomes the model's, also on failure. */
 firn_status firn_model_take(firn_context *ctx, firn_gguf *gguf, firn_model **model);
-/* What firn_adapter_create would make, without its values (NULL): for plans. */
-firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
-                                  float alpha, firn_adapter **adapter);
+/* What firn_adapter_create would make, without its values (NULL): for plans, or to go on with firn_adapter_start.
+ * `unserved` false: NULL and "all" leave out what llama.cpp does not apply, and other targets that include such a
+ * tensor are refused. */
+firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, bool unserved,
+                                  int64_t rank, float alpha, firn_adapter **adapter);
+/* Gives it its first values. */
+firn_status firn_adapter_start(firn_adapter *adapter, uint64_t seed);
 /* An adapter of an open file, which stays the caller's. */
 firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf,
                               firn_adapter **adapter);

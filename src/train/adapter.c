@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "model/model.h"
 
+#include "core/buffer.h"
 #include "core/random.h"
 #include "format/format.h"
 
@@ -156,6 +157,7 @@ static firn_status each_weight(const firn_model *m, visitor visit, void *user)
 typedef struct {
     char text[256];
     firn_class class_; /* FIRN_CLASS_NONE: a pattern */
+    bool open;         /* what llama.cpp does not serve is left out, not refused */
     int matched;
 } target;
 
@@ -166,11 +168,57 @@ typedef struct {
     target *targets;
     int n;
     int64_t rank;
+    bool unserved;
 } choice;
 
 static bool matches(const target *t, const char *name, firn_class class_)
 {
     return t->class_ != FIRN_CLASS_NONE ? class_ == t->class_ : fnmatch(t->text, name, 0) == 0;
+}
+
+typedef struct {
+    const choice *choice;
+    const target *target;
+    firn_text *list;
+    firn_tensor_id seen[FIRN_T_COUNT];
+    int n;
+} served;
+
+/* Lists "*.attn_output.weight" for what the target includes and llama.cpp serves, once for all blocks. */
+static firn_status list_served(void *user, const firn_gguf_tensor *t)
+{
+    served *s = user;
+    const firn_model *m = s->choice->model;
+    int layer;
+    firn_tensor_id id;
+    bool bias;
+
+    if (!matches(s->target, t->name, firn_model_class(m, t->name)) || !firn_model_serves(m, t->name))
+        return FIRN_OK;
+    firn_model_find(m, t->name, &layer, &id, &bias);
+    if (layer < 0)
+        return FIRN_OK;
+    for (int i = 0; i < s->n; i++)
+        if (s->seen[i] == id)
+            return FIRN_OK;
+    firn_text_printf(s->list, "%s*.%s.weight", s->n ? "," : "; it does apply ", firn_tensor_rows[id].base);
+    s->seen[s->n++] = id;
+    return FIRN_OK;
+}
+
+static firn_status refuse_unserved(const choice *c, const target *p, const firn_gguf_tensor *t)
+{
+    firn_text list;
+    served s = {.choice = c, .target = p, .list = &list};
+
+    firn_text_init(&list, c->ctx, 0);
+    each_weight(c->model, list_served, &s);
+    const firn_status status = firn_fail(c->ctx, FIRN_ERR_UNSUPPORTED,
+                                         "target '%s' includes %s, and llama.cpp loads an adapter on that tensor but "
+                                         "ignores it%s (--unserved trains it all the same)",
+                                         p->text, t->name, firn_text_cstr(&list));
+    firn_text_free(&list);
+    return status;
 }
 
 static firn_status choose(void *user, const firn_gguf_tensor *t)
@@ -191,6 +239,11 @@ static firn_status choose(void *user, const firn_gguf_tensor *t)
         if (class_ == FIRN_CLASS_NONE)
             return firn_fail(c->ctx, FIRN_ERR_ARGUMENT,
                              "target '%s' matches %s: norms and biases are not trained by adapters", p->text, t->name);
+        if (!c->unserved && !firn_model_serves(c->model, t->name)) {
+            if (!p->open)
+                return refuse_unserved(c, p, t);
+            continue;
+        }
         p->matched++;
         wanted = true;
     }
@@ -222,13 +275,14 @@ static firn_status parse_targets(firn_context *ctx, const firn_model *m, const c
         memcpy(t->text, s, length);
         t->text[length] = 0;
         t->class_ = FIRN_CLASS_NONE;
+        t->open = !text;
         for (int c = 0; c < FIRN_CLASS_COUNT; c++)
             if (strcmp(t->text, class_names[c]) == 0)
                 t->class_ = (firn_class)c;
         if (strcmp(t->text, "all") == 0) {
             for (int c = 0; c < FIRN_CLASS_COUNT; c++) {
                 target *each = &(*targets)[(*n)++];
-                *each = (target){.text = "all", .class_ = (firn_class)c, .matched = 1};
+                *each = (target){.text = "all", .class_ = (firn_class)c, .open = true, .matched = 1};
             }
         } else {
             (*n)++;
@@ -268,10 +322,10 @@ static void draw(firn_adapter *ad, uint64_t seed)
     }
 }
 
-static firn_status choose_all(firn_context *ctx, const firn_model *m, const char *targets, int64_t rank,
+static firn_status choose_all(firn_context *ctx, const firn_model *m, const char *targets, bool unserved, int64_t rank,
                               firn_adapter *ad)
 {
-    choice c = {.ctx = ctx, .model = m, .adapter = ad, .rank = rank};
+    choice c = {.ctx = ctx, .model = m, .adapter = ad, .rank = rank, .unserved = unserved};
     firn_status s = parse_targets(ctx, m, targets, &c.targets, &c.n);
 
     if (s == FIRN_OK)
@@ -290,15 +344,15 @@ static size_t max_entries(const firn_model *m)
     return (size_t)m->hp.n_layer * FIRN_T_COUNT + 1;
 }
 
-firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
-                                  float alpha, firn_adapter **adapter)
+firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, bool unserved,
+                                  int64_t rank, float alpha, firn_adapter **adapter)
 {
     FIRN_EXPECT(ctx, model && adapter, "an adapter needs a model and a place to be put");
     FIRN_EXPECT(ctx, rank >= 1 && rank <= MAX_RANK, "the rank is 1 to %d, not %lld", MAX_RANK, (long long)rank);
     FIRN_EXPECT(ctx, isfinite(alpha) && alpha >= 0, "alpha is a number of at least 0, not %g", (double)alpha);
     FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
     (*adapter)->alpha = alpha;
-    const firn_status s = choose_all(ctx, model, targets, rank, *adapter);
+    const firn_status s = choose_all(ctx, model, targets, unserved, rank, *adapter);
     if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
         *adapter = NULL;
@@ -306,17 +360,23 @@ firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, co
     return s;
 }
 
+firn_status firn_adapter_start(firn_adapter *adapter, uint64_t seed)
+{
+    FIRN_TRY(make_values(adapter->ctx, adapter));
+    draw(adapter, seed);
+    return FIRN_OK;
+}
+
 firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
                                 float alpha, uint64_t seed, firn_adapter **adapter)
 {
-    FIRN_TRY(firn_adapter_describe(ctx, model, targets, rank, alpha, adapter));
-    if (make_values(ctx, *adapter) != FIRN_OK) {
+    FIRN_TRY(firn_adapter_describe(ctx, model, targets, true, rank, alpha, adapter));
+    const firn_status s = firn_adapter_start(*adapter, seed);
+    if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
         *adapter = NULL;
-        return FIRN_ERR_MEMORY;
     }
-    draw(*adapter, seed);
-    return FIRN_OK;
+    return s;
 }
 
 /* ---- loading ---- */

@@ -15,7 +15,7 @@ static firn_status plan(firn_run *run, firn_session_memory *memory)
     FIRN_TRY(firn_run_context(run));
     FIRN_TRY(firn_language_create(ctx, firn_model_gguf(run->model), &run->language));
     run->present = firn_memory_anonymous();
-    FIRN_TRY(firn_adapter_describe(ctx, run->model, o->targets, o->rank, (float)o->alpha, &run->adapter));
+    FIRN_TRY(firn_adapter_describe(ctx, run->model, o->targets, o->unserved, o->rank, (float)o->alpha, &run->adapter));
     const firn_session_params params = {.n_tokens = o->batch * o->context, .train = true};
     return firn_session_plan(ctx, run->device, run->model, run->adapter, &params, memory);
 }

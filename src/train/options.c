@@ -41,6 +41,8 @@ const firn_train_option firn_train_option_table[] = {
     {"targets", 's', false, FIELD(targets), "LIST", NO_RANGE,
      "what is trained: attention, experts, shared, dense, router, output, all, or patterns over tensor names, with "
      "commas between (default attention,experts; attention,dense without experts)"},
+    {"unserved", 'b', false, FIELD(unserved), NULL, NO_RANGE,
+     "train also what llama.cpp would ignore (deepseek2: attention's inputs, output)"},
     {"adapter", 's', false, FIELD(adapter), "A.gguf", NO_RANGE,
      "go on from this adapter; its rank, alpha, tensors count"},
     {"seed", 'i', false, FIELD(seed), "N", 0, 9e15, "seed of split, order and start (default 1)"},
@@ -70,7 +72,7 @@ void firn_train_options_init(firn_train_options *options)
             *(const char **)field(options, o) = NULL;
         else if (o->kind == 'i')
             *(int64_t *)field(options, o) = FIRN_UNSET;
-        else
+        else if (o->kind == 'f')
             *(double *)field(options, o) = NAN;
     }
 }
@@ -81,6 +83,8 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
         return *(const char **)field(options, o) != NULL;
     if (o->kind == 'i')
         return *(int64_t *)field(options, o) != FIRN_UNSET;
+    if (o->kind == 'b')
+        return *(bool *)field(options, o);
     return !isnan(*(double *)field(options, o));
 }
 
@@ -91,7 +95,7 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
 
     for (int i = 0; i < firn_n_train_options; i++) {
         const firn_train_option *o = &firn_train_option_table[i];
-        if (o->kind == 's' || !firn_train_option_is_set(options, o))
+        if (o->kind == 's' || o->kind == 'b' || !firn_train_option_is_set(options, o))
             continue;
         const double v = o->kind == 'i' ? (double)*(int64_t *)field(options, o) : *(double *)field(options, o);
         FIRN_EXPECT(ctx, v >= o->min && v <= o->max, "%s is a number from %g to %g, not %g", o->name, o->min, o->max,
@@ -134,6 +138,8 @@ void firn_train_options_defaults(firn_train_options *o)
 
 static json_t *to_json(const firn_train_options *options, const firn_train_option *o)
 {
+    if (o->kind == 'b')
+        return json_boolean(*(bool *)field(options, o));
     if (!firn_train_option_is_set(options, o))
         return json_null();
     if (o->kind == 's')
@@ -193,11 +199,14 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
             *(int64_t *)field(options, o) = json_integer_value(value);
         } else if (o->kind == 'f' && json_is_number(value)) {
             *(double *)field(options, o) = json_number_value(value);
+        } else if (o->kind == 'b' && json_is_boolean(value)) {
+            *(bool *)field(options, o) = json_is_true(value);
         } else {
             return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: expected \"%s\" to be a %s", where, key,
                              o->kind == 's'   ? "text"
                              : o->kind == 'i' ? "whole number"
-                                              : "number");
+                             : o->kind == 'f' ? "number"
+                                              : "truth value");
         }
     }
     if (firn_train_options_check(ctx, options) != FIRN_OK)

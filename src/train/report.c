@@ -327,6 +327,8 @@ static void option_rows(firn_text *t, const firn_train_options *options)
             snprintf(value, sizeof value, "%s", *(const char *const *)field);
         else if (o->kind == 'i')
             snprintf(value, sizeof value, "%lld", (long long)*(const int64_t *)field);
+        else if (o->kind == 'b')
+            snprintf(value, sizeof value, "yes");
         else
             snprintf(value, sizeof value, "%.9g", *(const double *)field);
         row(t, o->name, value);

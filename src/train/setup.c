@@ -1,5 +1,6 @@
 /* A run is put together: model, data, adapter, what follows from them, and the plan of its memory. */
 #include "core/file.h"
+#include "model/model.h"
 #include "train/machine.h"
 #include "train/run.h"
 
@@ -61,16 +62,29 @@ static uint64_t present_bytes(const firn_run *run)
     return now ? now : firn_data_bytes(run->data);
 }
 
+/* An adapter to go on from may come from elsewhere. */
+static firn_status check_served(const firn_run *run, const char *path)
+{
+    for (int i = 0; !run->record.options.unserved && i < run->adapter->n_entries; i++)
+        if (!firn_model_serves(run->model, run->adapter->entries[i].tensor))
+            return firn_fail(run->ctx, FIRN_ERR_UNSUPPORTED,
+                             "%s changes %s, which llama.cpp loads but ignores (--unserved trains it all the same)",
+                             path, run->adapter->entries[i].tensor);
+    return FIRN_OK;
+}
+
 static firn_status open_adapter(firn_run *run)
 {
     firn_train_options *o = &run->record.options;
 
     if (!o->adapter) {
-        FIRN_TRY(firn_adapter_create(run->ctx, run->model, o->targets, o->rank, (float)o->alpha, (uint64_t)o->seed,
-                                     &run->adapter));
+        FIRN_TRY(firn_adapter_describe(run->ctx, run->model, o->targets, o->unserved, o->rank, (float)o->alpha,
+                                       &run->adapter));
+        FIRN_TRY(firn_adapter_start(run->adapter, (uint64_t)o->seed));
     } else {
         FIRN_TRY(firn_print_file(run->ctx, o->adapter, &run->record.adapter));
         FIRN_TRY(firn_adapter_load(run->ctx, run->model, o->adapter, &run->adapter));
+        FIRN_TRY(check_served(run, o->adapter));
         o->alpha = (double)run->adapter->alpha;
         if (run->adapter->n_entries > 0)
             o->rank = run->adapter->entries[0].rank;
@@ -261,6 +275,58 @@ static void say_memory(const firn_run *run, uint64_t outside, const firn_session
     firn_text_free(&t);
 }
 
+static bool trains(const firn_adapter *ad, const char *tensor)
+{
+    for (int i = 0; i < ad->n_entries; i++)
+        if (strcmp(ad->entries[i].tensor, tensor) == 0)
+            return true;
+    return false;
+}
+
+/* Counts the tensor where llama.cpp does not serve it, in n[1] where it is trained, in n[0] where not. */
+static void count_unserved(const firn_run *run, const firn_gguf_tensor *t, const int tensors[FIRN_CLASS_COUNT],
+                           int n[2])
+{
+    const firn_class c = t ? firn_model_class(run->model, t->name) : FIRN_CLASS_NONE;
+    const char *targets = run->record.options.targets;
+    const bool all = targets && strcmp(targets, "all") == 0;
+
+    if (c != FIRN_CLASS_NONE && (all || tensors[c]) && !firn_model_serves(run->model, t->name))
+        n[trains(run->adapter, t->name)]++;
+}
+
+/* What llama.cpp does not serve of the classes that are trained. */
+static void say_unserved(const firn_run *run, const int tensors[FIRN_CLASS_COUNT])
+{
+    const firn_model *m = run->model;
+    firn_text names[2];
+    int all[2] = {0};
+
+    for (int i = 0; i < 2; i++)
+        firn_text_init(&names[i], run->ctx, 0);
+    for (int id = 0; id <= FIRN_T_COUNT; id++) {
+        int n[2] = {0};
+        for (int64_t i = 0; id < FIRN_T_COUNT && i < m->hp.n_layer; i++)
+            count_unserved(run, m->layers[i].weight[id], tensors, n);
+        if (id == FIRN_T_COUNT)
+            count_unserved(run, m->output, tensors, n);
+        for (int i = 0; i < 2; i++) {
+            if (n[i])
+                firn_text_printf(&names[i], "%s%s", all[i] ? ", " : "",
+                                 id < FIRN_T_COUNT ? firn_tensor_rows[id].base : "output");
+            all[i] += n[i];
+        }
+    }
+    if (all[1])
+        firn_run_say(run, "warning  llama.cpp will load the adapter but ignore %d of its tensors: %s", all[1],
+                     firn_text_cstr(&names[1]));
+    if (all[0])
+        firn_run_say(run, "         left out, because llama.cpp ignores adapters on them (--unserved trains them): %s",
+                     firn_text_cstr(&names[0]));
+    for (int i = 0; i < 2; i++)
+        firn_text_free(&names[i]);
+}
+
 static void say_trained(const firn_run *run)
 {
     int64_t values[FIRN_CLASS_COUNT] = {0};
@@ -281,6 +347,7 @@ static void say_trained(const firn_run *run)
                              (double)values[c] / 1e6, tensors[c]);
     firn_run_say(run, "%s", firn_text_cstr(&t));
     firn_text_free(&t);
+    say_unserved(run, tensors);
 }
 
 static void say_data(const firn_run *run)

@@ -6,6 +6,7 @@
 #include "model/random_model.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
 
 static const char *const shapes[] = {"tiny-deepseek2", "tiny-deepseek2-lite", "tiny-deepseek2-old"};
 enum { N_SHAPES = 3, VOCAB = 512 };
@@ -265,6 +266,98 @@ static void test_adapter_file(void **state)
     close_fixture(&f);
 }
 
+/* ---- what llama.cpp serves ---- */
+
+/* How many tensors these targets make; where they are refused, -1 and the sentence holds `words`. */
+static int described(fixture *f, const char *targets, bool unserved, const char *words)
+{
+    firn_adapter *ad;
+
+    if (firn_adapter_describe(f->ctx, f->model, targets, unserved, 4, 8, &ad) != FIRN_OK) {
+        if (!strstr(firn_error(f->ctx), words))
+            fail_msg("%s: expected '%s' in: %s", targets, words, firn_error(f->ctx));
+        return -1;
+    }
+    const int n = ad->n_entries;
+    for (int i = 0; i < n; i++)
+        assert_true(unserved || firn_model_serves(f->model, ad->entries[i].tensor));
+    firn_adapter_destroy(ad);
+    return n;
+}
+
+static void test_served(void **state)
+{
+    (void)state;
+    fixture f;
+
+    open_at(&f, draw("tiny-deepseek2", FIRN_F32, 2), NULL, 1); /* a dense block, a routed one */
+    assert_true(firn_model_serves(f.model, "blk.0.attn_output.weight"));
+    assert_true(firn_model_serves(f.model, "blk.1.ffn_gate_inp.weight"));
+    assert_false(firn_model_serves(f.model, "blk.0.attn_q_b.weight"));
+    assert_false(firn_model_serves(f.model, "output.weight"));
+    assert_false(firn_model_serves(f.model, "blk.0.attn_norm.weight"));
+    assert_false(firn_model_serves(f.model, "blk.9.attn_output.weight"));
+    assert_int_equal(described(&f, NULL, false, ""), 2 + 3);
+    assert_int_equal(described(&f, NULL, true, ""), 2 * 6 + 3);
+    assert_int_equal(described(&f, "all", false, ""), 2 + 3 + 3 + 3 + 1);
+    assert_int_equal(described(&f, "all", true, ""), 2 * 6 + 3 + 3 + 3 + 1 + 1);
+    assert_int_equal(described(&f, "experts,*.attn_output.weight", false, ""), 2 + 3);
+    assert_int_equal(described(&f, "attention", true, ""), 2 * 6);
+    assert_int_equal(described(&f, "attention", false,
+                               "target 'attention' includes blk.0.attn_q_a.weight, and llama.cpp loads an adapter on "
+                               "that tensor but ignores it; it does apply *.attn_output.weight (--unserved"),
+                     -1);
+    assert_int_equal(described(&f, "experts,blk.1.attn_v_b.weight", false, "includes blk.1.attn_v_b.weight"), -1);
+    assert_int_equal(described(&f, "output", false, "'output' includes output.weight"), -1);
+    close_fixture(&f);
+}
+
+static int finetune(const char *output, const char *options)
+{
+    char command[2048];
+
+    snprintf(command, sizeof command,
+             "cd %s && %s/firn finetune --model drawn.gguf --data d.jsonl --output %s --steps 1 --eval-split 0 %s >out "
+             "2>err",
+             scratch, FIRN_BIN_DIR, output, options);
+    return WEXITSTATUS(system(command));
+}
+
+static bool said(const char *words)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(in_scratch("err"), "r");
+    const size_t n = fread(text, 1, sizeof text - 1, file);
+
+    fclose(file);
+    text[n] = 0;
+    return strstr(text, words) != NULL;
+}
+
+static void test_finetune(void **state)
+{
+    (void)state;
+    FILE *data = fopen(in_scratch("d.jsonl"), "w");
+
+    fputs("{\"prompt\": \"snow packs\", \"completion\": \" toward ice\"}\n", data);
+    fclose(data);
+    draw("tiny-deepseek2", FIRN_F32, 2);
+    assert_int_equal(finetune("a", "--targets attention"), 1);
+    assert_true(said("--unserved trains it all the same"));
+    assert_int_equal(finetune("b", "--targets all"), 0);
+    assert_true(
+        said("left out, because llama.cpp ignores adapters on them (--unserved trains them): attn_q_a, attn_q_b, "
+             "attn_kv_a_mqa, attn_k_b, attn_v_b, output\n"));
+    assert_false(said("warning"));
+    assert_int_equal(finetune("c", "--targets attention --unserved"), 0);
+    assert_true(said("warning  llama.cpp will load the adapter but ignore 10 of its tensors: attn_q_a, attn_q_b, "
+                     "attn_kv_a_mqa, attn_k_b, attn_v_b\n"));
+    assert_int_equal(finetune("d", "--adapter c/adapter.gguf"), 1);
+    assert_true(said("c/adapter.gguf changes blk.0.attn_q_a.weight, which llama.cpp loads but ignores"));
+    assert_int_equal(finetune("e", "--adapter c/adapter.gguf --unserved"), 0);
+    assert_int_equal(finetune("f", "--adapter b/adapter.gguf"), 0);
+}
+
 /* ---- metadata ---- */
 
 typedef struct {
@@ -398,9 +491,10 @@ static void test_lite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),  cmocka_unit_test(test_shared_cases), cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_slopes), cmocka_unit_test(test_generation),   cmocka_unit_test(test_adapter_file),
-        cmocka_unit_test(test_scale),  cmocka_unit_test(test_refused),      cmocka_unit_test(test_lite),
+        cmocka_unit_test(test_cases),   cmocka_unit_test(test_shared_cases), cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_slopes),  cmocka_unit_test(test_generation),   cmocka_unit_test(test_adapter_file),
+        cmocka_unit_test(test_served),  cmocka_unit_test(test_finetune),     cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_lite),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
