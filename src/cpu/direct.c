@@ -171,7 +171,7 @@ static firn_status check_arrays(firn_context *ctx, call *c, const char *name)
         if (i == W || i == TABLE || i == OUT)
             FIRN_TRY(check_dense_rows(ctx, name, a, i));
     }
-    return check_apart(ctx, name, &p->out);
+    return c->bytes[OUT] ? check_apart(ctx, name, &p->out) : FIRN_OK;
 }
 
 /* ---- shapes ---- */

@@ -174,9 +174,11 @@ static firn_status read_file(firn_context *ctx, const firn_gguf *g, firn_adapter
     FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.layout", true, &described));
     FIRN_TRY(get_numbers(ctx, g, position));
     layout(ctx, adapter, &expected);
-    const bool same = expected.status == FIRN_OK && expected.size == described.size &&
+    const firn_status s = expected.status;
+    const bool same = s == FIRN_OK && expected.size == described.size &&
                       memcmp(firn_text_cstr(&expected), described.data, described.size) == 0;
     firn_text_free(&expected);
+    FIRN_TRY(s);
     if (!same)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "it belongs to an adapter of other tensors or shapes");
     for (int i = 0; i < 3; i++) {

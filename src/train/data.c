@@ -90,6 +90,12 @@ static firn_status expect_string(const firn_jsonl *lines, const json_t *object, 
     return FIRN_OK;
 }
 
+/* What an encoder says of want of memory is not the line's fault, and keeps its status. */
+static firn_status memory_at(const firn_jsonl *lines)
+{
+    return firn_fail_in(lines->ctx, FIRN_ERR_MEMORY, "%s:%lld", lines->name, (long long)lines->line);
+}
+
 /* Puts the line's text and its trained spans into the reader. *ends: an end token is to follow, and is trained. */
 static firn_status render(reader *r, const firn_jsonl *lines, const json_t *object, bool *is_text, bool *ends)
 {
@@ -106,7 +112,10 @@ static firn_status render(reader *r, const firn_jsonl *lines, const json_t *obje
             return firn_jsonl_fail(lines, "messages", -1, NULL,
                                    "messages need a chat template, and the model has none; expected prompt and "
                                    "completion, or text");
-        if (r->encoder->render(r->encoder->user, object, &r->text, &r->spans) != FIRN_OK)
+        const firn_status status = r->encoder->render(r->encoder->user, object, &r->text, &r->spans);
+        if (status == FIRN_ERR_MEMORY)
+            return memory_at(lines);
+        if (status != FIRN_OK)
             return firn_jsonl_fail(lines, "messages", -1, NULL, "the model's chat template refuses it: %s",
                                    firn_error(lines->ctx));
     } else if (json_object_get(object, "prompt") || json_object_get(object, "completion")) {
@@ -179,7 +188,10 @@ static firn_status read_line(reader *r, const firn_jsonl *lines, const json_t *o
         r->data->empty++;
         return FIRN_OK;
     }
-    if (e->encode(e->user, r->text.data, r->text.size, &r->tokens) != FIRN_OK)
+    const firn_status status = e->encode(e->user, r->text.data, r->text.size, &r->tokens);
+    if (status == FIRN_ERR_MEMORY)
+        return memory_at(lines);
+    if (status != FIRN_OK)
         return firn_jsonl_fail(lines, NULL, -1, NULL, "%s", firn_error(ctx));
     if (e->add_bos && e->bos >= 0 && (r->tokens.n == 0 || r->tokens.ids[0] != e->bos)) {
         FIRN_TRY(firn_token_list_add(ctx, &r->tokens, 0, 0, 0));

@@ -31,8 +31,7 @@ static firn_status evaluate(firn_run *run, firn_eval_result *result)
 
     firn_text_init(&text, run->ctx, 0);
     firn_data_describe(run->data, &text);
-    firn_run_say(run, "%s", firn_text_cstr(&text));
-    firn_text_free(&text);
+    FIRN_TRY(firn_run_say_text(run, &text));
     if (o->memory_limit)
         FIRN_TRY(firn_parse_bytes(run->ctx, o->memory_limit, &params.memory_limit));
     FIRN_TRY(firn_data_all(run->data, &run->held));

@@ -186,6 +186,9 @@ firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
 
         json_error_t error;
         json_t *value = json_loadb(lines->text, lines->n, JSON_DECODE_ANY, &error);
+        if (!value && !error.text[0]) /* jansson's way to say it */
+            return firn_fail(lines->ctx, FIRN_ERR_MEMORY, "%s:%lld: out of memory while reading JSON", lines->name,
+                             (long long)lines->line);
         if (!value) {
             tame(error.text);
             /* jansson stands behind the token that it stumbled over, but before a byte that is no UTF-8 */

@@ -69,8 +69,9 @@ static firn_status read_template(firn_language *l, const firn_gguf *gguf)
         l->ends[i] = text_of(l, ends[i]);
     l->bos = text_of(l, firn_tokenizer_bos(l->tokenizer));
     l->eos = text_of(l, firn_tokenizer_eos(l->tokenizer));
-    if (firn_jinja_compile(l->ctx, source.data, source.size, NULL, &l->template) != FIRN_OK)
-        return firn_fail_in(l->ctx, FIRN_ERR_FORMAT, "the chat template of the model");
+    const firn_status s = firn_jinja_compile(l->ctx, source.data, source.size, NULL, &l->template);
+    if (s != FIRN_OK)
+        return firn_fail_in(l->ctx, s == FIRN_ERR_MEMORY ? s : FIRN_ERR_FORMAT, "the chat template of the model");
     l->encoder.render = render;
     return FIRN_OK;
 }

@@ -101,6 +101,8 @@ int firn_proof(const firn_model *model, const firn_adapter *adapter, const float
         firn_text_printf(found, "; %lld were reached only by tokens that do not bear on the loss", (long long)c.idle);
     firn_text_putc(found, '\n');
     firn_text_append(found, firn_text_cstr(&silent), silent.size);
+    if (found->status == FIRN_OK)
+        found->status = silent.status;
     firn_text_free(&silent);
     return c.unexplained;
 }

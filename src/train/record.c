@@ -93,7 +93,9 @@ firn_status firn_json_write(firn_context *ctx, const char *path, json_t *json)
         return firn_fail(ctx, FIRN_ERR_MEMORY, "%s cannot be written as JSON: a text is not UTF-8, or memory is short",
                          path);
     const firn_status s = firn_file_write(ctx, path, text, strlen(text));
-    free(text);
+    json_free_t release; /* the application may have given jansson other memory than malloc's */
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
     return s;
 }
 
@@ -107,6 +109,8 @@ firn_status firn_json_read(firn_context *ctx, const char *path, json_t **json)
     FIRN_TRY(firn_file_read(ctx, path, JSON_BYTES, &text, &n));
     *json = json_loadb(text, n, 0, &error);
     firn_free(ctx, text);
+    if (!*json && !error.text[0]) /* jansson's way to say it */
+        return firn_fail(ctx, FIRN_ERR_MEMORY, "%s: out of memory while reading JSON", path);
     if (!*json)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s:%d:%d: expected JSON: %s", path, error.line, error.column,
                          error.text);

@@ -126,6 +126,8 @@ static void tiles(firn_text *t, const firn_run *run, const curves *c)
     firn_text_init(&time, run->ctx, 0);
     firn_text_duration(&time, run->at.seconds);
     tile(t, firn_text_cstr(&time), "of training steps");
+    if (t->status == FIRN_OK)
+        t->status = time.status;
     firn_text_free(&time);
     firn_text_puts(t, "</div>\n");
 }

@@ -102,6 +102,8 @@ static firn_status load_newest(firn_run *run)
                                  firn_optimizer_v(run->optimizer), &run->at);
         if (s == FIRN_OK)
             break;
+        if (s == FIRN_ERR_MEMORY) /* it is fine, then */
+            return s;
         firn_run_say(run, "warning: the checkpoint of step %lld cannot be used: %s", (long long)step,
                      firn_error(run->ctx));
         below = step;
@@ -113,7 +115,7 @@ static firn_status load_newest(firn_run *run)
 
 /* ---- training ---- */
 
-static void prove(firn_run *run)
+static firn_status prove(firn_run *run)
 {
     const char factor = run->at.step == 1 ? 'b' : 'a';
     firn_text found;
@@ -128,7 +130,9 @@ static void prove(firn_run *run)
         *end = 0;
         firn_run_say(run, "%s", line);
     }
+    const firn_status s = found.status;
     firn_text_free(&found);
+    return s;
 }
 
 static firn_status one_step(firn_run *run, double begin, int64_t done_before)
@@ -146,7 +150,7 @@ static firn_status one_step(firn_run *run, double begin, int64_t done_before)
     FIRN_TRY(firn_run_step(run, &step));
     run->at.seconds += step.seconds;
     if (proof)
-        prove(run);
+        FIRN_TRY(prove(run));
     if (last || (o->eval_every > 0 && run->at.step % o->eval_every == 0)) {
         FIRN_TRY(firn_run_evaluate(run, &eval_loss));
         run->at.eval_loss = eval_loss;
@@ -187,17 +191,20 @@ static firn_status write_before(firn_run *run, const firn_witness *before)
 }
 
 /* A run whose before.json is lost still trains; its report then shows only what came after. */
-static void read_before(firn_run *run, firn_witness *before)
+static firn_status read_before(firn_run *run, firn_witness *before)
 {
     char path[FIRN_PATH_BYTES];
-    json_t *json;
+    json_t *json = NULL;
+    firn_status s = firn_run_path(run->ctx, run->folder, "before.json", path);
 
-    if (firn_run_path(run->ctx, run->folder, "before.json", path) != FIRN_OK ||
-        firn_json_read(run->ctx, path, &json) != FIRN_OK)
-        return;
-    if (firn_witness_from_json(run->ctx, json, before) != FIRN_OK)
+    if (s == FIRN_OK)
+        s = firn_json_read(run->ctx, path, &json);
+    if (s == FIRN_OK)
+        s = firn_witness_from_json(run->ctx, json, before);
+    if (s != FIRN_OK)
         firn_witness_clear(before);
     json_decref(json);
+    return s == FIRN_ERR_MEMORY ? s : FIRN_OK;
 }
 
 static firn_status look_before(firn_run *run, firn_witness *before)
@@ -322,8 +329,8 @@ static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
         s = firn_run_prepare(run);
     if (s == FIRN_OK && resumed)
         s = load_newest(run);
-    if (newest >= 0)
-        read_before(run, &before);
+    if (s == FIRN_OK && newest >= 0)
+        s = read_before(run, &before);
     if (s == FIRN_OK)
         s = train_and_finish(run, &before, result);
     firn_witness_clear(&before);

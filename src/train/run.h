@@ -49,6 +49,8 @@ typedef struct {
 
 /* Says a sentence to whoever watches. */
 void firn_run_say(const firn_run *run, const char *format, ...) FIRN_PRINTF(2, 3);
+/* Says a text that was put together, or returns why it could not be; frees it. */
+firn_status firn_run_say_text(const firn_run *run, firn_text *text);
 /* Whether whoever watches wants the run to stop with a checkpoint. */
 bool firn_run_stop_wanted(const firn_run *run);
 /* Decides the tokens of a window and checks them and the size of a pass against the model, which must be open. */

@@ -25,6 +25,16 @@ void firn_run_say(const firn_run *run, const char *format, ...)
     run->watch->say(run->watch->user, line);
 }
 
+firn_status firn_run_say_text(const firn_run *run, firn_text *text)
+{
+    const firn_status s = text->status;
+
+    if (s == FIRN_OK)
+        firn_run_say(run, "%s", firn_text_cstr(text));
+    firn_text_free(text);
+    return s;
+}
+
 bool firn_run_stop_wanted(const firn_run *run)
 {
     return run->watch && run->watch->stop && run->watch->stop(run->watch->user);
@@ -243,7 +253,7 @@ uint64_t firn_run_outside_bytes(const firn_run *run)
     return run->present + firn_optimizer_bytes(run->adapter->n_values) + pass_bytes(run);
 }
 
-static void say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
+static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
 {
     const struct {
         const char *what;
@@ -271,8 +281,7 @@ static void say_memory(const firn_run *run, uint64_t outside, const firn_session
     firn_text_puts(&t, "); weights mapped from the file ");
     firn_text_bytes(&t, m->mapped);
     firn_text_printf(&t, "; activations of %d of %d blocks are kept", m->blocks_kept, m->blocks);
-    firn_run_say(run, "%s", firn_text_cstr(&t));
-    firn_text_free(&t);
+    return firn_run_say_text(run, &t);
 }
 
 static bool trains(const firn_adapter *ad, const char *tensor)
@@ -296,7 +305,7 @@ static void count_unserved(const firn_run *run, const firn_gguf_tensor *t, const
 }
 
 /* What llama.cpp does not serve of the classes that are trained. */
-static void say_unserved(const firn_run *run, const int tensors[FIRN_CLASS_COUNT])
+static firn_status say_unserved(const firn_run *run, const int tensors[FIRN_CLASS_COUNT])
 {
     const firn_model *m = run->model;
     firn_text names[2];
@@ -323,11 +332,13 @@ static void say_unserved(const firn_run *run, const int tensors[FIRN_CLASS_COUNT
     if (all[0])
         firn_run_say(run, "         left out, because llama.cpp ignores adapters on them (--unserved trains them): %s",
                      firn_text_cstr(&names[0]));
+    const firn_status s = names[0].status != FIRN_OK ? names[0].status : names[1].status;
     for (int i = 0; i < 2; i++)
         firn_text_free(&names[i]);
+    return s;
 }
 
-static void say_trained(const firn_run *run)
+static firn_status say_trained(const firn_run *run)
 {
     int64_t values[FIRN_CLASS_COUNT] = {0};
     int tensors[FIRN_CLASS_COUNT] = {0};
@@ -345,20 +356,20 @@ static void say_trained(const firn_run *run)
         if (tensors[c])
             firn_text_printf(&t, "%s %s %.3g M in %d tensors", n++ ? "," : "", firn_class_name((firn_class)c),
                              (double)values[c] / 1e6, tensors[c]);
-    firn_run_say(run, "%s", firn_text_cstr(&t));
-    firn_text_free(&t);
-    say_unserved(run, tensors);
+    FIRN_TRY(firn_run_say_text(run, &t));
+    return say_unserved(run, tensors);
 }
 
-static void say_data(const firn_run *run)
+static firn_status say_data(const firn_run *run)
 {
     const firn_data *eval = run->eval_data ? run->eval_data : run->data;
     int64_t targets = 0;
     firn_text t;
 
     firn_text_init(&t, run->ctx, 0);
+    firn_text_puts(&t, "data     ");
     firn_data_describe(run->data, &t);
-    firn_run_say(run, "data     %s", firn_text_cstr(&t));
+    FIRN_TRY(firn_run_say_text(run, &t));
     for (size_t i = 0; i < run->held.n; i++)
         targets += eval->samples[run->held.items[i]].n_targets;
     if (run->held.n)
@@ -367,7 +378,7 @@ static void say_data(const firn_run *run)
                      run->eval_data ? run->record.options.eval_data : "");
     else
         firn_run_say(run, "         nothing is held back for evaluation");
-    firn_text_free(&t);
+    return FIRN_OK;
 }
 
 /* Floating-point operations a second that a plain product reaches here. */
@@ -424,13 +435,12 @@ static firn_status say_time(firn_run *run, const firn_session_memory *memory)
 
     FIRN_TRY(measure_rate(run, &rate));
     firn_text_init(&t, run->ctx, 0);
+    firn_text_puts(&t, "time     at least about ");
     firn_text_duration(&t, tokens * memory->flops_per_token / rate);
-    firn_run_say(run,
-                 "time     at least about %s: %.3g floating-point operations a token at the %.0f GFLOP/s that a plain "
-                 "product reaches here",
-                 firn_text_cstr(&t), memory->flops_per_token, rate * 1e-9);
-    firn_text_free(&t);
-    return FIRN_OK;
+    firn_text_printf(&t,
+                     ": %.3g floating-point operations a token at the %.0f GFLOP/s that a plain product reaches here",
+                     memory->flops_per_token, rate * 1e-9);
+    return firn_run_say_text(run, &t);
 }
 
 firn_status firn_run_plan(firn_run *run)
@@ -448,15 +458,15 @@ firn_status firn_run_plan(firn_run *run)
     else
         firn_run_say(run, "model    %s, %s: %lld blocks of %lld, dense", o->model, info->arch, (long long)info->n_layer,
                      (long long)info->n_embd);
-    say_data(run);
-    say_trained(run);
+    FIRN_TRY(say_data(run));
+    FIRN_TRY(say_trained(run));
     firn_run_say(run, "steps    %lld, each of %lld x %lld windows of up to %lld tokens; learning rate %g, %s",
                  (long long)run->record.steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
                  o->learning_rate, o->schedule);
     firn_run_say(run, "device   %s", firn_device_about(run->device));
     const uint64_t outside = firn_run_outside_bytes(run);
     FIRN_TRY(plan_session(run, outside, &memory));
-    say_memory(run, outside, &memory);
+    FIRN_TRY(say_memory(run, outside, &memory));
     return run->flags & FIRN_TRAIN_DRY_RUN ? say_time(run, &memory) : FIRN_OK;
 }
 

@@ -170,22 +170,29 @@ static json_t *text_json(const char *bytes)
     return json;
 }
 
+/* NULL when memory is short. */
 json_t *firn_witness_to_json(const firn_witness *w)
 {
     json_t *talks = json_array(), *load = json_array();
+    bool ok = true;
 
     for (int i = 0; i < w->n_talks; i++) {
         const firn_talk *t = &w->talks[i];
-        json_array_append_new(talks, json_pack("{s:o, s:o, s:o}", "prompt", text_json(t->prompt), "expected",
-                                               text_json(t->expected), "answer", text_json(t->answer)));
+        json_t *talk = json_pack("{s:o, s:o, s:o}", "prompt", text_json(t->prompt), "expected", text_json(t->expected),
+                                 "answer", text_json(t->answer));
+        ok &= json_array_append_new(talks, talk) == 0;
     }
     for (int64_t l = 0; l < w->n_layer; l++) {
         json_t *row = json_array();
         for (int64_t e = 0; e < w->n_expert; e++)
-            json_array_append_new(row, json_integer(w->load[l * w->n_expert + e]));
-        json_array_append_new(load, row);
+            ok &= json_array_append_new(row, json_integer(w->load[l * w->n_expert + e])) == 0;
+        ok &= json_array_append_new(load, row) == 0;
     }
-    return json_pack("{s:o, s:o}", "talks", talks, "expert_load", load);
+    json_t *json = json_pack("{s:o, s:o}", "talks", talks, "expert_load", load);
+    if (ok)
+        return json;
+    json_decref(json);
+    return NULL;
 }
 
 static firn_status talk_from_json(firn_context *ctx, const json_t *json, firn_talk *talk)
