@@ -713,7 +713,7 @@ static void every_allocation_may_fail(void **state)
     bool done = false;
     long n = 0;
     for (; !done && n < 1000; n++) {
-        countdown c = {1, 0};
+        countdown c = {.left = 1};
         firn_context *ctx = firn_context_create(
             &(firn_context_params){.n_threads = 1, .allocator = {count_alloc, count_realloc, count_free, &c}});
         firn_gguf *g = NULL;

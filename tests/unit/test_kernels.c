@@ -12,7 +12,7 @@
 enum { THREADS = 3, GUARD = 16 };
 static const float CANARY = 12345.0f;
 
-static countdown memory = {1L << 60, 0};
+static countdown memory = {.left = 1L << 60};
 static firn_context *ctx;
 static uint64_t drawn;
 

@@ -299,7 +299,7 @@ static void failed_allocations_lose_nothing(void **state)
     strcpy(in, path_of("in.gguf"));
     strcpy(to, path_of("to.gguf"));
     for (; !done; n += 1 + n / 32) { /* the vocabulary alone takes hundreds */
-        countdown c = {1, 0};
+        countdown c = {.left = 1};
         firn_context *ctx = firn_context_create(
             &(firn_context_params){.n_threads = 1, .allocator = {count_alloc, count_realloc, count_free, &c}});
         c.left = n;
