@@ -1,8 +1,9 @@
-/* firn generate: continues a prompt, or talks through the model's own chat template. Only the continuation goes to
- * standard output, as it comes, and one newline. */
+/* firn generate: continues prompts, or talks through the model's own chat template. Only what the model says goes to
+ * standard output, as it comes, and one newline; with --json an object for each prompt. */
 #include "model.h"
 
 #include "core/buffer.h"
+#include "core/file.h"
 #include "model/sample.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -15,14 +16,31 @@
 enum { CHAT_CONTEXT = 8192 };
 
 typedef struct {
+    const char *prompt, *prompts, *system, *history; /* NULL: not given */
+    bool chat, json;
+    int64_t limit; /* tokens to say at most */
+    firn_sample_params sample;
+} wishes;
+
+typedef struct {
+    const wishes *w;
     cmd_model m;
     firn_tokenizer *tok;
+    firn_jinja *jinja; /* NULL until asked for */
     firn_generator *generator;
     firn_sampler *sampler;
-    int64_t limit, n_ctx; /* tokens to say at most; that fit */
-    int32_t *seen;        /* [n_ctx] what lies in the cache */
+    int64_t n_ctx; /* tokens that fit */
+    int32_t *seen; /* [n_ctx] what lies in the cache */
     int64_t n_seen;
 } talk;
+
+/* What came of a prompt. */
+typedef struct {
+    firn_text text;
+    int32_t *tokens; /* [n] without the end token */
+    int64_t n;
+    const char *stopped; /* "end": the model ended it; "limit"; "context": it is full */
+} answer;
 
 /* ---- text to tokens ---- */
 
@@ -35,10 +53,23 @@ static bool prompt_tokens(talk *t, const char *text, size_t size, unsigned flags
     return true;
 }
 
+static firn_status compile(talk *t)
+{
+    const firn_kv *kv = firn_gguf_kv(firn_model_gguf(t->m.model), "tokenizer.chat_template");
+
+    if (t->jinja)
+        return FIRN_OK;
+    if (!kv || kv->type != FIRN_KV_STRING)
+        return firn_fail(t->m.ctx, FIRN_ERR_FORMAT, "the model has no chat template (tokenizer.chat_template)");
+    return firn_jinja_compile(t->m.ctx, kv->strings[0].data, kv->strings[0].size, NULL, &t->jinja);
+}
+
 /* The conversation as the template puts it, up to where the assistant's words begin. */
-static bool render(talk *t, const firn_jinja *jinja, json_t *messages, firn_text *text)
+static bool render(talk *t, json_t *messages, firn_text *text)
 {
     firn_context *ctx = t->m.ctx;
+    if (compile(t) != FIRN_OK)
+        return cmd_fail_ctx(ctx), false;
     const int32_t ids[2] = {firn_tokenizer_bos(t->tok), firn_tokenizer_eos(t->tok)};
     char *names[2] = {NULL, NULL};
     json_t *variables = NULL;
@@ -60,7 +91,7 @@ static bool render(talk *t, const firn_jinja *jinja, json_t *messages, firn_text
         s = firn_chat_variables(ctx, messages, names[0], names[1], &variables);
     if (s == FIRN_OK) {
         json_object_set_new(variables, "add_generation_prompt", json_true());
-        s = firn_jinja_render(ctx, jinja, variables, NULL, text, NULL);
+        s = firn_jinja_render(ctx, t->jinja, variables, NULL, text, NULL);
         json_decref(variables);
     }
     firn_free(ctx, names[0]);
@@ -68,29 +99,29 @@ static bool render(talk *t, const firn_jinja *jinja, json_t *messages, firn_text
     return s == FIRN_OK || (cmd_fail_ctx(ctx), false);
 }
 
-static firn_status compile(talk *t, firn_jinja **jinja)
-{
-    const firn_kv *kv = firn_gguf_kv(firn_model_gguf(t->m.model), "tokenizer.chat_template");
-
-    if (!kv || kv->type != FIRN_KV_STRING)
-        return firn_fail(t->m.ctx, FIRN_ERR_FORMAT, "the model has no chat template (tokenizer.chat_template)");
-    return firn_jinja_compile(t->m.ctx, kv->strings[0].data, kv->strings[0].size, NULL, jinja);
-}
-
 /* ---- generating ---- */
 
-static bool prepare(talk *t, int64_t n_ctx, const firn_sample_params *params)
+static bool prepare(talk *t, int64_t n_ctx)
 {
-    firn_context *ctx = t->m.ctx;
-
+    free(t->seen);
+    firn_generator_destroy(t->generator);
+    t->generator = NULL;
+    t->n_seen = 0;
     t->n_ctx = n_ctx;
     t->seen = calloc((size_t)n_ctx, sizeof *t->seen);
     if (!t->seen)
         return cmd_fail("out of memory"), false;
-    firn_status s = firn_generator_create(ctx, t->m.device, t->m.model, t->m.adapter, n_ctx, &t->generator);
-    if (s == FIRN_OK)
-        s = firn_sampler_create(ctx, params, firn_model_get_info(t->m.model)->n_vocab, &t->sampler);
-    return s == FIRN_OK || (cmd_fail_ctx(ctx), false);
+    return firn_generator_create(t->m.ctx, t->m.device, t->m.model, t->m.adapter, n_ctx, &t->generator) == FIRN_OK ||
+           (cmd_fail_ctx(t->m.ctx), false);
+}
+
+/* A sampler that has seen nothing. */
+static bool fresh_sampler(talk *t)
+{
+    firn_sampler_destroy(t->sampler);
+    return firn_sampler_create(t->m.ctx, &t->w->sample, firn_model_get_info(t->m.model)->n_vocab, &t->sampler) ==
+               FIRN_OK ||
+           (cmd_fail_ctx(t->m.ctx), false);
 }
 
 static firn_status feed(talk *t, const int32_t *tokens, int64_t n, const float **logits)
@@ -120,42 +151,101 @@ static bool catch_up(talk *t, const firn_tokens *tokens, const float **logits)
     return feed(t, tokens->ids + same, n - same, logits) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
-/* Says what follows the prompt; `said` receives the text too. */
-static bool speak(talk *t, const firn_tokens *prompt, firn_text *said)
+static void answer_begin(talk *t, answer *a)
 {
+    *a = (answer){.stopped = "limit"};
+    firn_text_init(&a->text, t->m.ctx, 0);
+}
+
+static void answer_end(answer *a)
+{
+    firn_text_free(&a->text);
+    free(a->tokens);
+}
+
+/* Says what follows the prompt; without --json it is printed as it comes. */
+static bool speak(talk *t, const firn_tokens *prompt, answer *a)
+{
+    const bool print = !t->w->json;
     const float *logits;
     bool after_special = false;
 
+    a->tokens = calloc((size_t)firn_min_i64(t->w->limit, t->n_ctx), sizeof *a->tokens);
+    if (!a->tokens)
+        return cmd_fail("out of memory"), false;
     if (!catch_up(t, prompt, &logits))
         return false;
-    for (int64_t i = 0; i < t->limit; i++) {
+    while (a->n < t->w->limit) {
         const int32_t token = firn_sampler_next(t->sampler, logits);
-        if (firn_token_is_end(t->tok, token))
+        if (firn_token_is_end(t->tok, token)) {
+            a->stopped = "end";
             break;
+        }
+        a->tokens[a->n++] = token;
         size_t n;
         const char *piece = firn_token_piece(t->tok, token, &after_special, &n);
         if (piece) {
-            fwrite(piece, 1, n, stdout);
-            fflush(stdout);
-            firn_text_append(said, piece, n);
+            if (print) {
+                fwrite(piece, 1, n, stdout);
+                fflush(stdout);
+            }
+            firn_text_append(&a->text, piece, n);
         }
-        if (i + 1 == t->limit || t->n_seen == t->n_ctx)
+        if (a->n == t->w->limit)
             break;
+        if (t->n_seen == t->n_ctx) {
+            a->stopped = "context";
+            break;
+        }
         if (feed(t, &token, 1, &logits) != FIRN_OK)
             return cmd_fail_ctx(t->m.ctx), false;
     }
-    putchar('\n');
-    fflush(stdout);
-    return said->status == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
+    if (print) {
+        putchar('\n');
+        fflush(stdout);
+    }
+    return a->text.status == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
-static bool continue_prompt(talk *t, const char *prompt, size_t size, bool bos, const firn_sample_params *params)
+/* Bytes that are no UTF-8 make no JSON string: then it is empty. */
+static json_t *json_bytes(const firn_text *text)
+{
+    json_t *j = json_stringn(firn_text_cstr(text), text->size);
+
+    return j ? j : json_string("");
+}
+
+static json_t *json_ids(const int32_t *ids, int64_t n)
+{
+    json_t *list = json_array();
+
+    for (int64_t i = 0; list && i < n; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+static void print_json(const firn_tokens *prompt, const answer *a)
+{
+    json_t *j = json_pack("{so ss so so}", "text", json_bytes(&a->text), "stopped", a->stopped, "tokens",
+                          json_ids(a->tokens, a->n), "prompt_tokens", json_ids(prompt->ids, (int64_t)prompt->n));
+
+    if (j)
+        json_dumpf(j, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    putchar('\n');
+    fflush(stdout);
+    json_decref(j);
+}
+
+/* ---- prompts ---- */
+
+/* Continues a text from an empty cache. bos: one is put in front even where the text brings its own. */
+static bool continue_text(talk *t, const char *prompt, size_t size, bool bos)
 {
     const int64_t trained = firn_model_get_info(t->m.model)->n_ctx_train;
     firn_tokens tokens = {0};
-    firn_text said;
+    answer a;
 
-    firn_text_init(&said, t->m.ctx, 0);
+    answer_begin(t, &a);
     bool ok = prompt_tokens(t, prompt, size, bos ? FIRN_ADD_SPECIAL : FIRN_ADD_SPECIAL | FIRN_BOS_ONCE, &tokens);
     /* EOS behind a prompt would end it. */
     if (ok && tokens.n > 1 && firn_tokenizer_adds_eos(t->tok) && tokens.ids[tokens.n - 1] == firn_tokenizer_eos(t->tok))
@@ -164,63 +254,156 @@ static bool continue_prompt(talk *t, const char *prompt, size_t size, bool bos, 
         ok = (cmd_fail("%zu tokens of prompt are too many: the model knows contexts of %lld", tokens.n,
                        (long long)trained),
               false);
-    ok = ok && prepare(t, firn_min_i64((int64_t)tokens.n + t->limit, trained), params) && speak(t, &tokens, &said);
+    ok = ok && prepare(t, firn_min_i64((int64_t)tokens.n + t->w->limit, trained)) && fresh_sampler(t) &&
+         speak(t, &tokens, &a);
+    if (ok && t->w->json)
+        print_json(&tokens, &a);
     firn_tokens_free(t->m.ctx, &tokens);
-    firn_text_free(&said);
+    answer_end(&a);
     return ok;
 }
 
-static bool one_turn(talk *t, const char *prompt, const firn_sample_params *params)
+static json_t *first_messages(const talk *t)
 {
-    firn_jinja *jinja = NULL;
+    json_t *messages = json_array();
+
+    if (t->w->system)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", t->w->system));
+    return messages;
+}
+
+static bool continue_messages(talk *t, json_t *messages)
+{
     firn_text text;
 
     firn_text_init(&text, t->m.ctx, 0);
-    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt);
-    bool ok = messages || (cmd_fail("the prompt is not valid UTF-8"), false);
-    if (ok && compile(t, &jinja) != FIRN_OK)
-        ok = (cmd_fail_ctx(t->m.ctx), false);
-    ok = ok && render(t, jinja, messages, &text) && continue_prompt(t, firn_text_cstr(&text), text.size, false, params);
-    json_decref(messages);
-    firn_jinja_destroy(jinja);
+    const bool ok = render(t, messages, &text) && continue_text(t, firn_text_cstr(&text), text.size, false);
     firn_text_free(&text);
     return ok;
 }
+
+static bool one_prompt(talk *t, const char *prompt, size_t size)
+{
+    if (!t->w->chat)
+        return continue_text(t, prompt, size, true);
+    json_t *messages = first_messages(t), *content = json_stringn(prompt, size);
+    const bool utf8 = content != NULL;
+    json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
+    const bool ok = utf8 ? continue_messages(t, messages) : (cmd_fail("the prompt is not valid UTF-8"), false);
+    json_decref(messages);
+    return ok;
+}
+
+/* A prompt on each line that is not blank; of a file named .jsonl, an object with "prompt" or "messages". */
+static bool one_line(talk *t, const char *path, int line, const char *text, size_t size)
+{
+    const size_t n = strlen(path);
+
+    if (n < 6 || strcmp(path + n - 6, ".jsonl") != 0)
+        return one_prompt(t, text, size);
+    json_error_t error;
+    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    json_t *prompt = json_object_get(j, "prompt"), *messages = json_object_get(j, "messages");
+    bool ok;
+    if (json_is_string(prompt))
+        ok = one_prompt(t, json_string_value(prompt), json_string_length(prompt));
+    else if (json_is_array(messages))
+        ok = continue_messages(t, messages);
+    else
+        ok = (cmd_fail("%s:%d: expected an object with \"prompt\" or \"messages\"", path, line), false);
+    json_decref(j);
+    return ok;
+}
+
+static bool each_prompt(talk *t)
+{
+    const char *path = t->w->prompts;
+    char *data;
+    size_t size;
+    int line = 0;
+    bool ok = true;
+
+    if (firn_file_read(t->m.ctx, path, 0, &data, &size) != FIRN_OK)
+        return cmd_fail_ctx(t->m.ctx), false;
+    for (const char *s = data, *end = data + size; ok && s < end;) {
+        const char *stop = memchr(s, '\n', (size_t)(end - s));
+        size_t n = (size_t)((stop ? stop : end) - s);
+        const size_t next = n + (stop != NULL);
+        line++;
+        n -= n > 0 && s[n - 1] == '\r';
+        if (n > 0) {
+            if (!t->w->json) {
+                printf("> %.*s\n", (int)n, s);
+                fflush(stdout);
+            }
+            ok = one_line(t, path, line, s, n);
+        }
+        s += next;
+    }
+    firn_free(t->m.ctx, data);
+    return ok;
+}
+
+/* ---- conversation ---- */
 
 /* One answer: the conversation so far, rendered again and continued. */
-static bool answer(talk *t, const firn_jinja *jinja, json_t *messages)
+static bool reply(talk *t, json_t *messages)
 {
-    firn_text text, said;
+    firn_text text;
     firn_tokens tokens = {0};
+    answer a;
 
     firn_text_init(&text, t->m.ctx, 0);
-    firn_text_init(&said, t->m.ctx, 0);
-    const bool ok = render(t, jinja, messages, &text) &&
+    answer_begin(t, &a);
+    const bool ok = render(t, messages, &text) &&
                     prompt_tokens(t, firn_text_cstr(&text), text.size, FIRN_ADD_SPECIAL | FIRN_BOS_ONCE, &tokens) &&
-                    speak(t, &tokens, &said);
-    /* Bytes that are no UTF-8 make no JSON string: then the turn is kept empty. */
-    json_t *content = ok ? json_stringn(firn_text_cstr(&said), said.size) : NULL;
+                    speak(t, &tokens, &a);
+    if (ok && t->w->json)
+        print_json(&tokens, &a);
     if (ok)
-        json_array_append_new(
-            messages, json_pack("{s:s, s:o}", "role", "assistant", "content", content ? content : json_string("")));
+        json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "assistant", "content", json_bytes(&a.text)));
     firn_tokens_free(t->m.ctx, &tokens);
     firn_text_free(&text);
-    firn_text_free(&said);
+    answer_end(&a);
     return ok;
 }
 
-static bool converse(talk *t, const firn_sample_params *params)
+/* The messages so far; NULL after a printed sentence. */
+static json_t *load_history(talk *t)
 {
-    firn_jinja *jinja = NULL;
-    json_t *messages = json_array();
+    json_error_t error;
+
+    if (!t->w->history || access(t->w->history, F_OK) != 0)
+        return first_messages(t);
+    json_t *messages = json_load_file(t->w->history, JSON_REJECT_DUPLICATES, &error);
+    if (json_is_array(messages))
+        return messages;
+    json_decref(messages);
+    cmd_fail("%s holds no conversation: expected a list of messages, as --history writes it", t->w->history);
+    return NULL;
+}
+
+static bool save_history(talk *t, const json_t *messages)
+{
+    if (!t->w->history)
+        return true;
+    char *text = json_dumps(messages, JSON_INDENT(1));
+    const bool ok = text && firn_file_write(t->m.ctx, t->w->history, text, strlen(text)) == FIRN_OK;
+    free(text);
+    return ok || (text ? cmd_fail_ctx(t->m.ctx) : cmd_fail("out of memory"), false);
+}
+
+static bool converse(talk *t)
+{
+    json_t *messages = load_history(t);
     char *line = NULL;
     size_t capacity = 0;
-    bool ok = messages || (cmd_fail("out of memory"), false);
     const bool terminal = isatty(STDIN_FILENO);
 
-    if (ok && compile(t, &jinja) != FIRN_OK)
-        ok = (cmd_fail_ctx(t->m.ctx), false);
-    ok = ok && prepare(t, firn_min_i64(firn_model_get_info(t->m.model)->n_ctx_train, CHAT_CONTEXT), params);
+    if (!messages)
+        return false;
+    bool ok = (compile(t) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false)) &&
+              prepare(t, firn_min_i64(firn_model_get_info(t->m.model)->n_ctx_train, CHAT_CONTEXT)) && fresh_sampler(t);
     while (ok) {
         if (terminal)
             fputs("> ", stderr);
@@ -233,63 +416,72 @@ static bool converse(talk *t, const firn_sample_params *params)
             continue;
         }
         json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
-        ok = answer(t, jinja, messages);
+        ok = reply(t, messages) && save_history(t, messages);
     }
     free(line);
     json_decref(messages);
-    firn_jinja_destroy(jinja);
     return ok;
 }
 
 int cmd_generate(int argc, char **argv)
 {
-    const char *prompt = NULL, *adapter = NULL;
-    int64_t limit = 256, seed = 0, top_k = 0;
+    const char *adapter = NULL;
+    int64_t seed = 0, top_k = 0;
     double temperature = 0, top_p = 1, min_p = 0, penalty = 1;
-    bool chat = false;
     cmd_compute compute = {0};
+    wishes w = {.limit = 256};
     const cmd_option options[] = {
-        {"-p,--prompt", 's', &prompt, "PROMPT", "text to continue; special tokens in it are parsed", 0, 0},
-        {"--chat", 'b', &chat, NULL, "with -p: one turn through the chat template; alone: a conversation", 0, 0},
+        {"-p,--prompt", 's', &w.prompt, "PROMPT", "text to continue; special tokens in it are parsed", 0, 0},
+        {"--prompts", 's', &w.prompts, "FILE", "a prompt on each line; .jsonl: objects with prompt or messages", 0, 0},
+        {"--chat", 'b', &w.chat, NULL, "prompts go through the chat template; without any: a conversation", 0, 0},
+        {"--system", 's', &w.system, "TEXT", "with --chat: what the system says first", 0, 0},
+        {"--history", 's', &w.history, "F.json", "conversation: go on from here, and keep it here", 0, 0},
         {"--adapter", 's', &adapter, "A.gguf", "adapter to apply", 0, 0},
-        {"-n,--tokens", 'i', &limit, "N", "say at most N tokens (default 256)", 1, 1 << 24},
+        {"-n,--tokens", 'i', &w.limit, "N", "say at most N tokens (default 256)", 1, 1 << 24},
         {"--temp", 'f', &temperature, "T", "temperature (default 0: the likeliest token each time)", 0, 1000},
         {"--seed", 'i', &seed, "S", "of the draws (default 0)", 0, 9e15},
         {"--top-k", 'i', &top_k, "K", "draw among the K likeliest (default 0: all)", 0, 1 << 24},
         {"--top-p", 'f', &top_p, "P", "draw among the fewest that reach P together (default 1: all)", 0, 1},
         {"--min-p", 'f', &min_p, "P", "draw among those at least P times as likely as the first (default 0)", 0, 1},
         {"--repeat-penalty", 'f', &penalty, "R", "make the last 64 tokens less likely (default 1: not)", 0.01, 100},
+        {"--json", 'b', &w.json, NULL, "an object for each prompt: text, tokens, why it stopped", 0, 0},
         CMD_COMPUTE_OPTIONS(compute),
         {0},
     };
-    const cmd_spec spec = {"firn generate MODEL -p PROMPT | --chat [-p PROMPT] [options]",
+    const cmd_spec spec = {"firn generate MODEL -p PROMPT | --prompts FILE | --chat [-p PROMPT] [options]",
                            "Continues a prompt until the model ends it; prints the continuation and one newline.",
                            options, 1, 1};
     int n, status;
-    talk t = {0};
+    talk t = {.w = &w};
 
     if (!cmd_parse(&spec, argc, argv, &n, &status))
         return status;
-    if (!prompt && !chat)
-        return cmd_usage("generate", "there is nothing to continue: give -p PROMPT or --chat");
-    const firn_sample_params params = {.temperature = (float)temperature,
-                                       .top_k = top_k,
-                                       .top_p = (float)top_p,
-                                       .min_p = (float)min_p,
-                                       .repeat_penalty = (float)penalty,
-                                       .seed = (uint64_t)seed};
-    t.limit = limit;
+    if (!w.prompt && !w.prompts && !w.chat)
+        return cmd_usage("generate", "there is nothing to continue: give -p PROMPT, --prompts FILE or --chat");
+    if (w.prompt && w.prompts)
+        return cmd_usage("generate", "give either --prompt or --prompts");
+    if (w.system && !w.chat)
+        return cmd_usage("generate", "--system needs --chat");
+    if (w.history && (w.prompt || w.prompts || !w.chat))
+        return cmd_usage("generate", "--history is for a conversation: --chat without prompts");
+    w.sample = (firn_sample_params){.temperature = (float)temperature,
+                                    .top_k = top_k,
+                                    .top_p = (float)top_p,
+                                    .min_p = (float)min_p,
+                                    .repeat_penalty = (float)penalty,
+                                    .seed = (uint64_t)seed};
     if (!cmd_model_open(&t.m, &compute, argv[1], adapter))
         return 1;
     bool ok = firn_tokenizer_create(t.m.ctx, firn_model_gguf(t.m.model), &t.tok) == FIRN_OK;
     if (!ok)
         cmd_fail_ctx(t.m.ctx);
-    else if (!prompt)
-        ok = converse(&t, &params);
+    else if (w.prompts)
+        ok = each_prompt(&t);
     else
-        ok = chat ? one_turn(&t, prompt, &params) : continue_prompt(&t, prompt, strlen(prompt), true, &params);
+        ok = w.prompt ? one_prompt(&t, w.prompt, strlen(w.prompt)) : converse(&t);
     firn_sampler_destroy(t.sampler);
     firn_generator_destroy(t.generator);
+    firn_jinja_destroy(t.jinja);
     firn_tokenizer_destroy(t.tok);
     free(t.seen);
     cmd_model_close(&t.m);

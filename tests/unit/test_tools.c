@@ -1,6 +1,6 @@
 /* firn info, init, upcycle: run as a user runs them. */
+#include "unit/command.h"
 #include "unit/countdown.h"
-#include "unit/unit.h"
 
 #include "core/context.h"
 #include "firn/gguf.h"
@@ -10,63 +10,7 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char folder[64];
-static char out[1 << 16], err[1 << 14];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/firn-tools-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static void slurp(const char *name, char *to, size_t size)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    to[fread(to, 1, size - 1, f)] = 0;
-    fclose(f);
-}
-
-/* The exit status of "firn ARGS", run in the folder; what it says is in out and err. */
-static int firn(const char *args)
-{
-    char command[2048];
-    snprintf(command, sizeof command, "cd %s && %s/firn %s >out 2>err", folder, FIRN_BIN_DIR, args);
-    const int status = system(command);
-    slurp("out", out, sizeof out);
-    slurp("err", err, sizeof err);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static const char *path_of(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static bool is_there(const char *name)
-{
-    return access(path_of(name), F_OK) == 0;
-}
 
 static void commands_refuse_in_words(void **state)
 {

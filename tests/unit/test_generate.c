@@ -1,0 +1,258 @@
+/* firn generate, run as a user runs it: prompts from a file, conversations with history, sampling, what stops it. */
+#include "unit/command.h"
+
+#include "core/context.h"
+#include "firn/gguf.h"
+
+#include <jansson.h>
+
+static int make_models(void **state)
+{
+    return make_folder(state) || firn("init --like tiny-qwen3moe --seed 5 m.gguf") ||
+           firn("init --like tiny-qwen2 --seed 5 q.gguf");
+}
+
+/* The object on line i of out. */
+static json_t *object(int i)
+{
+    const char *s = out;
+    for (; i > 0 && s; i--)
+        s = strchr(s, '\n') ? strchr(s, '\n') + 1 : NULL;
+    assert_non_null(s);
+    json_t *j = json_loadb(s, strcspn(s, "\n"), 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+static const char *const prompts[] = {"the people of the water", "snow and ice", "{ took their time"};
+
+static void prompts_from_a_file_are_as_each_alone(void **state)
+{
+    (void)state;
+    json_t *alone[3];
+    char args[256], expected[4096] = "";
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(args, sizeof args, "generate m.gguf -p '%s' -n 20 --temp 0.9 --seed 4", prompts[i]);
+        assert_int_equal(firn(args), 0);
+        strcat(strcat(strcat(expected, "> "), prompts[i]), "\n");
+        strncat(expected, out, 1024);
+        strcat(args, " --json");
+        assert_int_equal(firn(args), 0);
+        alone[i] = object(0);
+        assert_int_equal(json_array_size(json_object_get(alone[i], "tokens")), 20);
+        assert_string_equal(json_string_value(json_object_get(alone[i], "stopped")), "limit");
+    }
+    snprintf(args, sizeof args, "%s\n\n%s\r\n%s", prompts[0], prompts[1], prompts[2]);
+    write_text("p.txt", args);
+    assert_int_equal(firn("generate m.gguf --prompts p.txt -n 20 --temp 0.9 --seed 4"), 0);
+    assert_string_equal(out, expected);
+    assert_int_equal(firn("generate m.gguf --prompts p.txt -n 20 --temp 0.9 --seed 4 --json"), 0);
+    for (int i = 0; i < 3; i++) {
+        json_t *j = object(i);
+        assert_true(json_equal(j, alone[i]));
+        json_decref(j);
+    }
+    write_text("p.jsonl", "{\"prompt\": \"snow and ice\"}\n"
+                          "{\"messages\": [{\"role\": \"user\", \"content\": \"snow and ice\"}]}\n");
+    assert_int_equal(firn("generate m.gguf --prompts p.jsonl -n 20 --temp 0.9 --seed 4 --json"), 0);
+    json_t *plain = object(0), *turn = object(1);
+    assert_true(json_equal(plain, alone[1]));
+    assert_int_equal(firn("generate m.gguf --chat -p 'snow and ice' -n 20 --temp 0.9 --seed 4 --json"), 0);
+    json_t *chat = object(0);
+    assert_true(json_equal(turn, chat));
+    assert_false(json_equal(turn, plain));
+    json_decref(plain);
+    json_decref(turn);
+    json_decref(chat);
+    for (int i = 0; i < 3; i++)
+        json_decref(alone[i]);
+}
+
+static char *said(const char *options)
+{
+    char args[256];
+    snprintf(args, sizeof args, "generate m.gguf -p 'the people of the water' -n 24 %s", options);
+    assert_int_equal(firn(args), 0);
+    return strdup(out);
+}
+
+static void sampling_does_what_its_options_say(void **state)
+{
+    (void)state;
+    static const char *const greedy_too[] = {"--temp 2 --top-k 1", "--temp 2 --top-p 0.0001", "--temp 2 --min-p 1",
+                                             "--threads 2"};
+    char *greedy = said("");
+    for (size_t i = 0; i < sizeof greedy_too / sizeof *greedy_too; i++) {
+        char *s = said(greedy_too[i]);
+        assert_string_equal(s, greedy);
+        free(s);
+    }
+    char *a = said("--temp 1.2 --seed 1"), *b = said("--temp 1.2 --seed 1"), *c = said("--temp 1.2 --seed 2");
+    assert_string_equal(a, b);
+    assert_string_not_equal(a, c);
+    assert_string_not_equal(a, greedy);
+    free(a);
+    free(b);
+    free(c);
+    /* A penalty that large never lets one of the last 64 tokens come again. */
+    char *p = said("--repeat-penalty 100 --json");
+    json_t *j = object(0), *tokens = json_object_get(j, "tokens");
+    for (size_t i = 0; i < json_array_size(tokens); i++)
+        for (size_t k = 0; k < i; k++)
+            assert_int_not_equal(json_integer_value(json_array_get(tokens, i)),
+                                 json_integer_value(json_array_get(tokens, k)));
+    json_decref(j);
+    free(p);
+    free(greedy);
+}
+
+/* q.gguf with an output bias that makes one token certain. */
+static void favour(int32_t token)
+{
+    enum { V = 512 };
+    static float bias[V];
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+    firn_gguf *in;
+    firn_gguf_writer *w;
+
+    for (int i = 0; i < V; i++)
+        bias[i] = i == token ? 1e4f : 0;
+    assert_int_equal(firn_gguf_open(ctx, path_of("q.gguf"), &in), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_kv(in); i++)
+        assert_int_equal(firn_gguf_put_kv(w, firn_gguf_kv_at(in, i)), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
+        assert_int_equal(firn_gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne), FIRN_OK);
+    }
+    assert_int_equal(firn_gguf_add_tensor(w, "output.bias", FIRN_F32, 1, (int64_t[]){V}), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_begin(w, path_of("biased.gguf")), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
+        assert_int_equal(firn_gguf_writer_data(w, t->data, t->size), FIRN_OK);
+    }
+    assert_int_equal(firn_gguf_writer_data(w, bias, sizeof bias), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+    firn_gguf_close(in);
+    firn_context_destroy(ctx);
+}
+
+static void expect_stop(const char *options, const char *why, size_t n)
+{
+    char args[256];
+    snprintf(args, sizeof args, "generate biased.gguf -p 'the people' --json %s", options);
+    assert_int_equal(firn(args), 0);
+    json_t *j = object(0);
+    assert_string_equal(json_string_value(json_object_get(j, "stopped")), why);
+    assert_int_equal(json_array_size(json_object_get(j, "tokens")), n);
+    json_decref(j);
+}
+
+static void the_end_tokens_end_it(void **state)
+{
+    (void)state;
+    /* The last three tokens are <|endoftext|>, <|im_start|>, <|im_end|>: the first and the last end. */
+    favour(509);
+    expect_stop("", "end", 0);
+    favour(511);
+    expect_stop("", "end", 0);
+    assert_int_equal(firn("generate biased.gguf -p 'the people'"), 0);
+    assert_string_equal(out, "\n");
+    favour(510);
+    expect_stop("-n 7", "limit", 7);
+    favour(65);
+    assert_int_equal(firn("generate biased.gguf -p 'the people' -n 3"), 0);
+    assert_string_equal(out, "AAA\n");
+}
+
+static void a_full_context_stops(void **state)
+{
+    (void)state;
+    favour(65);
+    char args[4096] = "generate biased.gguf --json -n 100 -p '";
+    for (int i = 0; i < 500; i++)
+        strcat(args, "B");
+    strcat(args, "'");
+    assert_int_equal(firn(args), 0);
+    json_t *j = object(0);
+    const size_t n = json_array_size(json_object_get(j, "prompt_tokens"));
+    assert_string_equal(json_string_value(json_object_get(j, "stopped")), "context");
+    assert_int_equal(n + json_array_size(json_object_get(j, "tokens")), 512 + 1);
+    json_decref(j);
+    args[strlen(args) - 1] = 0;
+    for (int i = 0; i < 100; i++)
+        strcat(args, "B");
+    strcat(args, "'");
+    assert_int_equal(firn(args), 1);
+    assert_non_null(strstr(err, "tokens of prompt are too many: the model knows contexts of 512"));
+}
+
+static void a_conversation_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    char whole[2][4096], first[2048];
+
+    write_text("in", "the people\nand ice\nof the water\n");
+    assert_int_equal(firn("generate m.gguf --chat -n 6 --system 'be short' --history whole.json"), 0);
+    strcpy(whole[0], out);
+    slurp("whole.json", whole[1], sizeof whole[1]);
+    write_text("in", "the people\nand ice\n");
+    assert_int_equal(firn("generate m.gguf --chat -n 6 --system 'be short' --history parts.json"), 0);
+    strcpy(first, out);
+    write_text("in", "of the water\n");
+    assert_int_equal(firn("generate m.gguf --chat -n 6 --history parts.json"), 0);
+    strcat(first, out);
+    assert_string_equal(first, whole[0]);
+    slurp("parts.json", first, sizeof first);
+    assert_string_equal(first, whole[1]);
+    json_t *j = json_loads(first, 0, NULL);
+    assert_int_equal(json_array_size(j), 7);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(j, 0), "role")), "system");
+    json_decref(j);
+    write_text("parts.json", "{}");
+    assert_int_equal(firn("generate m.gguf --chat --history parts.json"), 1);
+    assert_string_equal(err, "firn: parts.json holds no conversation: expected a list of messages, as --history writes "
+                             "it\n");
+    write_text("in", "");
+}
+
+static void it_refuses_in_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args;
+        int status;
+        const char *sentence;
+    } cases[] = {
+        {"generate m.gguf", 2,
+         "firn: there is nothing to continue: give -p PROMPT, --prompts FILE or --chat (firn generate --help)\n"},
+        {"generate m.gguf -p a --prompts b", 2, "firn: give either --prompt or --prompts (firn generate --help)\n"},
+        {"generate m.gguf -p a --system b", 2, "firn: --system needs --chat (firn generate --help)\n"},
+        {"generate m.gguf --chat -p a --history b", 2,
+         "firn: --history is for a conversation: --chat without prompts (firn generate --help)\n"},
+        {"generate m.gguf --prompts none", 1, "firn: cannot open none: No such file or directory\n"},
+        {"generate m.gguf --prompts bad.jsonl", 1,
+         "firn: bad.jsonl:2: expected an object with \"prompt\" or \"messages\"\n"},
+        {"generate m.gguf -p ''", 1, "firn: the prompt is empty, and this vocabulary puts nothing in front of it\n"},
+    };
+    write_text("bad.jsonl", "{\"prompt\": \"a\"}\n[]\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(firn(cases[i].args), cases[i].status);
+        assert_string_equal(err, cases[i].sentence);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts_from_a_file_are_as_each_alone),
+        cmocka_unit_test(sampling_does_what_its_options_say),
+        cmocka_unit_test(the_end_tokens_end_it),
+        cmocka_unit_test(a_full_context_stops),
+        cmocka_unit_test(a_conversation_goes_on_where_it_was),
+        cmocka_unit_test(it_refuses_in_words),
+    };
+    return cmocka_run_group_tests(tests, make_models, remove_folder);
+}
