@@ -83,7 +83,8 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < n; i++)
         targets_of[i] = i + 1 < n ? ids[i + 1] : -1;
-    const firn_batch batch = {n, ids, targets_of, position, first};
+    const firn_batch batch = {
+        .n_tokens = n, .tokens = ids, .targets = targets_of, .position = position, .first = first};
     printf("%s\n%lld trained values, plan %.0f MiB, %d of %d blocks kept\n", firn_device_about(device),
            (long long)adapter->n_values, (double)memory.total / 1048576, memory.blocks_kept, memory.blocks);
     for (int s = -1; s < n_steps; s++) {

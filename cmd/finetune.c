@@ -62,6 +62,8 @@ static void figures(firn_text *t, const firn_progress *p)
     firn_text_printf(t, "loss %.4f", p->loss);
     if (!isnan(p->eval_loss))
         firn_text_printf(t, "  eval %.4f", p->eval_loss);
+    if (!isnan(p->router_aux_loss))
+        firn_text_printf(t, "  router %.3f, z %.3g", p->router_aux_loss, p->router_z_loss);
     firn_text_printf(t, "  %.0f tokens/s  ", p->tokens_per_second);
     firn_text_duration(t, p->seconds_left);
     firn_text_puts(t, " left");

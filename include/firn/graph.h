@@ -79,6 +79,9 @@ FIRN_API void firn_graph_cut(firn_graph *g);
  * that names both. Integer tensors have no gradient. */
 FIRN_API firn_status firn_graph_grad(firn_graph *g, firn_tensor *y, firn_tensor *dy, firn_tensor *const *wanted, int n,
                                      firn_tensor **grads);
+/* The same for several results at once, y[0..n_y): their gradients meet where the results' sources do. */
+FIRN_API firn_status firn_graph_grad_all(firn_graph *g, firn_tensor *const *y, firn_tensor *const *dy, int n_y,
+                                         firn_tensor *const *wanted, int n, firn_tensor **grads);
 
 FIRN_API int64_t firn_n_elements(const firn_tensor *t);
 FIRN_API int64_t firn_n_rows(const firn_tensor *t); /* ne[1] * ne[2] * ne[3] */

@@ -90,6 +90,7 @@ typedef struct firn_session firn_session;
 typedef struct {
     int64_t n_tokens;      /* most tokens of one pass (windows x context) */
     bool train;            /* gradients will be asked for */
+    bool router_losses;    /* those of firn_session_router_losses will be; a dense model has none */
     uint64_t memory_limit; /* bytes of anonymous memory for this session; 0: none */
 } firn_session_params;
 
@@ -109,6 +110,7 @@ typedef struct {
     const int32_t *targets;  /* [n_tokens] the next token to predict here, or -1 */
     const int32_t *position; /* [n_tokens] for RoPE: counts from 0 in each document */
     const int32_t *first;    /* [n_tokens] index in this pass of the first token of this token's document */
+    float router_weight[2];  /* what the router's losses of this pass count in firn_session_gradient: balance and z */
 } firn_batch;
 
 /* adapter may be NULL (then not for training) and must outlive the session; its values are read at every pass. Fails in
@@ -125,7 +127,8 @@ FIRN_API firn_status firn_session_plan(firn_context *ctx, firn_device *device, c
 /* Sum over targets of -log p, in double, in a fixed order; *n_targets counts them. */
 FIRN_API firn_status firn_session_loss(firn_session *session, const firn_batch *batch, double *loss,
                                        int64_t *n_targets);
-/* Forward and backward: adds weight * d(sum of losses)/d(adapter) to the session's gradients; loss as above. */
+/* Forward and backward: adds weight * d(sum of losses)/d(adapter) to the session's gradients; loss as above. With
+ * router_losses also router_weight * d(sum over the expert blocks of the router's losses)/d(adapter). */
 FIRN_API firn_status firn_session_gradient(firn_session *session, const firn_batch *batch, float weight, double *loss,
                                            int64_t *n_targets);
 FIRN_API float *firn_session_gradients(firn_session *session); /* [adapter->n_values] */
@@ -135,6 +138,10 @@ FIRN_API firn_status firn_session_logits(firn_session *session, const firn_batch
 /* Tokens routed to each expert since the last reset, [n_layer][n_expert]; counted by loss, gradient and logits. NULL
  * for dense models. */
 FIRN_API int64_t *firn_session_expert_load(firn_session *session);
+/* Of the last pass, the sums over the expert blocks, unweighted: losses[0] of ROUTER_BALANCE, losses[1] of ROUTER_Z
+ * (see firn_router_balance and firn_router_z; 1 and the square of a logit's size where all is well). *n_blocks counts
+ * the blocks; 0 without router_losses. */
+FIRN_API void firn_session_router_losses(const firn_session *session, double losses[2], int64_t *n_blocks);
 /* The next failing pass (not finite) is run again node by node, and names block, tensor and index. */
 
 /* ---- generation: a key/value cache of n_ctx tokens ---- */

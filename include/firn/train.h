@@ -33,9 +33,10 @@ typedef struct {
     const char *memory_limit; /* "6G" */
     double eval_split;        /* part of the samples that is held back */
     double epochs, learning_rate, weight_decay, clip, alpha;
-    int64_t steps;   /* 0 or unset: by epochs */
-    int64_t context; /* tokens of a window */
-    int64_t batch;   /* windows of a forward pass */
+    double router_aux_loss, router_z_loss; /* coefficients of the router's losses; 0: none */
+    int64_t steps;                         /* 0 or unset: by epochs */
+    int64_t context;                       /* tokens of a window */
+    int64_t batch;                         /* windows of a forward pass */
     int64_t accumulate;
     int64_t warmup, rank, seed, save_every, eval_every, keep;
 } firn_train_options;
@@ -43,8 +44,9 @@ typedef struct {
 FIRN_API void firn_train_options_init(firn_train_options *options); /* everything unset */
 
 typedef struct {
-    int64_t step, steps, tokens; /* tokens of this step, padding not counted */
-    double loss, eval_loss;      /* eval_loss: the last one, NAN before the first */
+    int64_t step, steps, tokens;           /* tokens of this step, padding not counted */
+    double loss, eval_loss;                /* eval_loss: the last one, NAN before the first */
+    double router_aux_loss, router_z_loss; /* means over the expert blocks, unweighted; NAN where not asked for */
     double learning_rate, grad_norm, tokens_per_second;
     double seconds, seconds_left;
     uint64_t memory; /* anonymous bytes of the process now */

@@ -67,28 +67,44 @@ static void through(firn_graph *g, firn_tensor *t)
     }
 }
 
-firn_status firn_graph_grad(firn_graph *g, firn_tensor *y, firn_tensor *dy, firn_tensor *const *wanted, int n,
-                            firn_tensor **grads)
+/* Checks y and dy; dy NULL becomes a 1. */
+static firn_status seed_of(firn_graph *g, const firn_tensor *y, firn_tensor **dy)
 {
+    FIRN_EXPECT(g->ctx, y, "the gradient of which tensor? y is NULL");
+    if (!*dy) {
+        FIRN_EXPECT(g->ctx, firn_n_elements(y) == 1, "without dy, y must be one number, not %lld",
+                    (long long)firn_n_elements(y));
+        *dy = firn_fill(g, y->ne, 1.0f);
+    }
+    if (*dy)
+        FIRN_EXPECT(g->ctx, firn_same_shape(y, *dy), "dy must have y's shape");
+    return FIRN_OK;
+}
+
+firn_status firn_graph_grad_all(firn_graph *g, firn_tensor *const *y, firn_tensor *const *dy, int n_y,
+                                firn_tensor *const *wanted, int n, firn_tensor **grads)
+{
+    enum { MOST = 8 };
+    firn_tensor *seed[MOST];
+    int last = -1;
+
     for (int i = 0; i < n; i++)
         grads[i] = NULL;
     FIRN_TRY(firn_graph_status(g));
-    FIRN_EXPECT(g->ctx, y, "the gradient of which tensor? y is NULL");
+    FIRN_EXPECT(g->ctx, n_y >= 1 && n_y <= MOST, "gradients of 1 to %d results at once, not of %d", MOST, n_y);
     for (int i = 0; i < n; i++) {
         FIRN_EXPECT(g->ctx, wanted[i], "wanted tensor %d is NULL", i);
         FIRN_EXPECT(g->ctx, is_float(wanted[i]), "%s holds integers, which have no gradient", title(wanted[i]));
     }
-    const int last = y->index;
-    if (!dy) {
-        FIRN_EXPECT(g->ctx, firn_n_elements(y) == 1, "without dy, y must be one number, not %lld",
-                    (long long)firn_n_elements(y));
-        dy = firn_fill(g, y->ne, 1.0f);
+    for (int i = 0; i < n_y; i++) {
+        seed[i] = dy[i];
+        FIRN_TRY(seed_of(g, y[i], &seed[i]));
+        last = y[i]->index > last ? y[i]->index : last;
     }
-    if (dy)
-        FIRN_EXPECT(g->ctx, firn_same_shape(y, dy), "dy must have y's shape");
     mark_dependents(g, last, wanted, n);
-    if (y->mark)
-        y->grad = dy;
+    for (int i = 0; i < n_y; i++)
+        if (y[i]->mark)
+            y[i]->grad = y[i]->grad ? firn_add(g, y[i]->grad, seed[i]) : seed[i];
     for (int i = last; i >= 0 && g->status == FIRN_OK; i--) {
         firn_tensor *t = g->tensors[i];
         if (t->op && t->grad && t->mark)
@@ -99,4 +115,10 @@ firn_status firn_graph_grad(firn_graph *g, firn_tensor *y, firn_tensor *dy, firn
     for (int i = 0; i <= last; i++)
         g->tensors[i]->grad = NULL;
     return firn_graph_status(g);
+}
+
+firn_status firn_graph_grad(firn_graph *g, firn_tensor *y, firn_tensor *dy, firn_tensor *const *wanted, int n,
+                            firn_tensor **grads)
+{
+    return firn_graph_grad_all(g, &y, &dy, 1, wanted, n, grads);
 }

@@ -202,6 +202,8 @@ static firn_status backward(firn_context *ctx, firn_builder *u)
 
     FIRN_TRY(firn_graph_status(g));
     k->dy = firn_slot(g, FIRN_F32, 2, (int64_t[]){u->model->hp.n_embd, u->n}, "dy");
+    for (int i = 0; i < 2 && k->router[i]; i++)
+        k->drouter[i] = firn_slot(g, FIRN_F32, 1, (int64_t[]){1}, "slope of %s", k->router[i]->name);
     firn_graph_cut(g);
     for (int i = 0; i < FIRN_T_COUNT; i++)
         if (k->a[i]) {
@@ -211,7 +213,10 @@ static firn_status backward(firn_context *ctx, firn_builder *u)
     if (k->kind.dx)
         wanted[n++] = k->x;
     FIRN_EXPECT(ctx, n > 0, "a backward pass needs something to differentiate by");
-    FIRN_TRY(firn_graph_grad(g, k->y, k->dy, wanted, n, grads));
+    /* What the router's losses add reaches the router's logits within this block; nothing of it passes through y. */
+    FIRN_TRY(firn_graph_grad_all(g, (firn_tensor *[]){k->y, k->router[0], k->router[1]},
+                                 (firn_tensor *[]){k->dy, k->drouter[0], k->drouter[1]}, k->router[0] ? 3 : 1, wanted,
+                                 n, grads));
     n = 0;
     for (int i = 0; i < FIRN_T_COUNT; i++)
         if (k->a[i]) {

@@ -21,6 +21,7 @@ typedef struct {
         float scale;
     } t[FIRN_T_COUNT];
     int32_t backward, dx; /* part 1 exists; it gives dx */
+    int32_t router_losses;
 } firn_block_kind;
 
 typedef struct {
@@ -35,11 +36,13 @@ typedef struct {
     firn_tensor *factors;           /* [n_rot/2], or NULL */
     firn_tensor *k_cache, *v_cache; /* [k_row, n_cache], [v_row, n_cache] */
     firn_tensor *dy;                /* [d, n_tokens] */
+    firn_tensor *drouter[2];        /* [1] each: the slopes of balance and z */
     firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT];
     firn_tensor *a[FIRN_T_COUNT], *b[FIRN_T_COUNT], *da[FIRN_T_COUNT], *db[FIRN_T_COUNT];
     /* outputs */
     firn_tensor *y, *dx;
-    firn_tensor *ids; /* I32 [n_used, n_tokens], NULL in a dense block */
+    firn_tensor *ids;       /* I32 [n_used, n_tokens], NULL in a dense block */
+    firn_tensor *router[2]; /* [1] each: ROUTER_BALANCE and ROUTER_Z, where router_losses asks for them; else NULL */
 } firn_block;
 
 /* Sorts an adapter's entries (NULL: none) into entries[n_layer][FIRN_T_COUNT] (zeroed) and that of the output. Fails

@@ -39,6 +39,23 @@ static firn_tensor *within_groups(firn_builder *u, firn_tensor *choice)
     return firn_named(firn_reshape(g, all, 2, (int64_t[]){E, u->n}), "experts in the best groups");
 }
 
+/* What training may add to the loss: an uneven load, and logits that grow. Every token of a pass counts: there is no
+ * padding in one. Probabilities that do not sum to 1 (a sigmoid each) are divided by their sum first, as in
+ * DeepSeek-V3; where only the chosen compete, balance looks at the softmax over all. */
+static void router_losses(firn_builder *u, firn_tensor *logits, firn_tensor *probs, firn_tensor *ids)
+{
+    const firn_gate gate = u->model->hp.router.gate;
+    firn_block *k = u->block;
+    firn_graph *g = u->g;
+
+    if (gate == FIRN_GATE_SIGMOID)
+        probs = firn_div(g, probs, firn_clamp(g, firn_sum_rows(g, probs), 0x1p-14f, INFINITY));
+    else if (gate == FIRN_GATE_SOFTMAX_CHOSEN)
+        probs = firn_soft_max(g, logits, NULL, NULL, 1.0f);
+    k->router[0] = firn_output(g, firn_named(firn_router_balance(g, probs, ids, NULL), "router balance"));
+    k->router[1] = firn_output(g, firn_named(firn_router_z(g, logits, NULL), "router z"));
+}
+
 /* The experts of each token, and their weights [k, n]. */
 static firn_tensor *route(firn_builder *u, firn_tensor *x, firn_tensor **ids)
 {
@@ -57,6 +74,8 @@ static firn_tensor *route(firn_builder *u, firn_tensor *x, firn_tensor **ids)
     if (hp->router.n_group > 1)
         choice = within_groups(u, choice);
     *ids = firn_output(g, firn_named(firn_top_k(g, choice, (int)k), "chosen experts"));
+    if (u->block->kind.router_losses)
+        router_losses(u, logits, probs, *ids);
     firn_tensor *w = firn_get_rows(g, firn_reshape(g, probs, 3, (int64_t[]){1, E, u->n}), *ids);
     w = firn_reshape(g, w, 2, (int64_t[]){k, u->n});
     if (hp->router.gate == FIRN_GATE_SOFTMAX_CHOSEN)

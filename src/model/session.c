@@ -53,11 +53,13 @@ struct firn_session {
     pass *passes[MAX_PASSES];
     uint64_t clock;
 
-    firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *values, *gradient_buffer;
+    firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *router, *values, *gradient_buffer;
     float *gradients;
     void *gradients_memory;
     int64_t *expert_load;
-    int64_t longest;       /* tokens of the longest document of this pass */
+    int64_t longest;         /* tokens of the longest document of this pass */
+    double router_losses[2]; /* of the last pass, summed over router_blocks */
+    int64_t router_blocks;
     int32_t *host_numbers; /* what goes to `numbers`, and comes from `ids` */
     float *host_loss;
 };
@@ -96,6 +98,12 @@ static int64_t at_targets(const firn_session *s)
 static int64_t n_numbers(const firn_session *s)
 {
     return 8 * padded(s);
+}
+
+/* The router's losses of each block, two floats; behind them their slopes. */
+static size_t router_bytes(const firn_session *s)
+{
+    return s->params.router_losses ? 2 * (size_t)(s->n_layer + 1) * sizeof(float) : 0;
 }
 
 /* Block inputs have one row more than tokens: what the head's last chunk picks to fill up. */
@@ -149,8 +157,9 @@ static uint64_t structure_bytes(const firn_graph *g)
 static firn_status plan_blocks(firn_session *s, pass *p)
 {
     for (int64_t i = 0; i < s->n_layer; i++) {
-        const firn_block_kind kind = firn_block_kind_of(s->model, (int)i, &s->entries[i * FIRN_T_COUNT], p->n_tokens, 0,
-                                                        has_backward(s, i), s->params.train && i > s->lowest);
+        firn_block_kind kind = firn_block_kind_of(s->model, (int)i, &s->entries[i * FIRN_T_COUNT], p->n_tokens, 0,
+                                                  has_backward(s, i), s->params.train && i > s->lowest);
+        kind.router_losses = s->params.router_losses && kind.experts;
         int k = 0;
         while (k < p->n_kinds && memcmp(&p->kinds[k]->kind, &kind, sizeof kind) != 0)
             k++;
@@ -332,7 +341,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
         .head = p->head,
         .inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2) +
                   (s->params.train ? 2 * input_bytes(s) : 0) + 2 * (uint64_t)n_numbers(s) * sizeof(int32_t) +
-                  2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer,
+                  2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer + router_bytes(s),
         .adapter = s->adapter ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .gradients = s->params.train ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .mapped = firn_weights_bytes(s->model),
@@ -379,6 +388,8 @@ static firn_status allocate(firn_session *s)
         if (!s->expert_load)
             return FIRN_ERR_MEMORY;
     }
+    if (s->params.router_losses)
+        FIRN_TRY(new_buffer(s, router_bytes(s), &s->router));
     const size_t numbers = (size_t)n_numbers(s) * sizeof(int32_t);
     s->host_numbers = firn_alloc(s->ctx, numbers > ids_bytes(s) ? numbers : ids_bytes(s));
     s->host_loss = firn_alloc(s->ctx, (size_t)padded(s) * sizeof(float));
@@ -468,8 +479,8 @@ void firn_session_destroy(firn_session *s)
         return;
     for (int i = 0; i < MAX_PASSES; i++)
         pass_destroy(s, s->passes[i]);
-    firn_buffer *buffers[] = {s->arenas,  s->work, s->head, s->inputs, s->dx,
-                              s->numbers, s->loss, s->ids,  s->values, s->gradient_buffer};
+    firn_buffer *buffers[] = {s->arenas, s->work,   s->head,   s->inputs,         s->dx, s->numbers, s->loss,
+                              s->ids,    s->router, s->values, s->gradient_buffer};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         firn_buffer_destroy(buffers[i]);
     firn_weights_destroy(s->weights);
@@ -498,6 +509,11 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
     FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, firn_model_factors(s->model, s->longest)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, s->ids, ids_bytes(s) * (size_t)layer));
+    for (int i = 0; i < 2 && k->router[i]; i++) {
+        FIRN_TRY(firn_exec_bind(exec, k->router[i], s->router, (size_t)(2 * layer + i) * sizeof(float)));
+        if (k->drouter[i])
+            FIRN_TRY(firn_exec_bind(exec, k->drouter[i], s->router, (size_t)(2 * s->n_layer + i) * sizeof(float)));
+    }
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_adapter_entry *e = s->entries[layer * FIRN_T_COUNT + i];
         FIRN_TRY(firn_weights_bind(s->weights, exec, k->weight[i], l->weight[i]));
@@ -643,6 +659,22 @@ static firn_status count_experts(firn_session *s, const pass *p)
     return FIRN_OK;
 }
 
+static firn_status add_router_losses(firn_session *s)
+{
+    s->router_losses[0] = s->router_losses[1] = 0;
+    s->router_blocks = 0;
+    for (int64_t i = 0; s->router && i < s->n_layer; i++) {
+        float losses[2];
+        if (!s->model->layers[i].experts)
+            continue;
+        FIRN_TRY(firn_buffer_read(s->router, 2 * (size_t)i * sizeof(float), losses, sizeof losses));
+        s->router_losses[0] += (double)losses[0];
+        s->router_losses[1] += (double)losses[1];
+        s->router_blocks++;
+    }
+    return FIRN_OK;
+}
+
 static bool all_finite(const float *x, int64_t n)
 {
     uint32_t bad = 0;
@@ -677,6 +709,9 @@ static firn_status train_pass(firn_session *s, const firn_batch *batch, bool gra
         for (int64_t i = 0; i < p->loss->chunk; i++)
             s->host_loss[i] = weight;
         FIRN_TRY(firn_buffer_write(s->loss, 0, s->host_loss, (size_t)p->loss->chunk * sizeof(float)));
+        if (s->router)
+            FIRN_TRY(firn_buffer_write(s->router, 2 * (size_t)s->n_layer * sizeof(float), batch->router_weight,
+                                       sizeof batch->router_weight));
     }
     FIRN_TRY(forward(s, p, 0));
     FIRN_TRY(head(s, p, *n_targets, gradient, 0));
@@ -684,12 +719,14 @@ static firn_status train_pass(firn_session *s, const firn_batch *batch, bool gra
         FIRN_TRY(backward(s, p, 0));
     FIRN_TRY(firn_device_wait(s->device));
     FIRN_TRY(count_experts(s, p));
+    FIRN_TRY(add_router_losses(s));
     FIRN_TRY(
         firn_buffer_read(s->loss, (size_t)padded(s) * sizeof(float), s->host_loss, (size_t)*n_targets * sizeof(float)));
     *loss = 0;
     for (int64_t i = 0; i < *n_targets; i++)
         *loss += (double)s->host_loss[i];
-    if (!isfinite(*loss) || (gradient && !all_finite(s->gradients, s->adapter->n_values)))
+    if (!isfinite(*loss) || !isfinite(s->router_losses[0] + s->router_losses[1]) ||
+        (gradient && !all_finite(s->gradients, s->adapter->n_values)))
         return diagnose(s, p, *n_targets, gradient);
     return FIRN_OK;
 }
@@ -737,6 +774,13 @@ void firn_session_zero_gradients(firn_session *s)
 {
     if (s->gradients)
         memset(s->gradients, 0, (size_t)s->adapter->n_values * sizeof(float));
+}
+
+void firn_session_router_losses(const firn_session *s, double losses[2], int64_t *n_blocks)
+{
+    losses[0] = s->router_losses[0];
+    losses[1] = s->router_losses[1];
+    *n_blocks = s->router_blocks;
 }
 
 int64_t *firn_session_expert_load(firn_session *s)

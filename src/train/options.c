@@ -36,6 +36,10 @@ const firn_train_option firn_train_option_table[] = {
      "steps of linear warm-up (default a twentieth of the run, 100 at most)"},
     {"weight_decay", 'f', false, FIELD(weight_decay), "X", 0, 10, "AdamW's decoupled weight decay (default 0)"},
     {"clip", 'f', false, FIELD(clip), "X", 0, 1e9, "largest norm of a step's gradient (default 1; 0: any)"},
+    {"router_aux_loss", 'f', false, FIELD(router_aux_loss), "COEF", 0, 1e6,
+     "COEF times each expert block's load balancing loss (1 when even) joins the loss (default 0)"},
+    {"router_z_loss", 'f', false, FIELD(router_z_loss), "COEF", 0, 1e6,
+     "COEF times each expert block's router z-loss joins the loss (default 0)"},
     {"rank", 'i', false, FIELD(rank), "N", 1, 4096, "rank of the adapter (default 16)"},
     {"alpha", 'f', false, FIELD(alpha), "X", 1e-6, 1e6, "the adapter counts alpha/rank times (default alpha 2 x rank)"},
     {"targets", 's', false, FIELD(targets), "LIST", NO_RANGE,
@@ -126,12 +130,19 @@ void firn_train_options_defaults(firn_train_options *o)
     default_real(&o->learning_rate, 2e-4);
     default_real(&o->weight_decay, 0);
     default_real(&o->clip, 1);
+    default_real(&o->router_aux_loss, 0);
+    default_real(&o->router_z_loss, 0);
     default_int(&o->rank, 16);
     default_real(&o->alpha, 2 * (double)o->rank);
     default_int(&o->seed, 1);
     default_int(&o->keep, 2);
     o->schedule = o->schedule ? o->schedule : "cosine";
     o->device = o->device ? o->device : "CPU";
+}
+
+bool firn_router_losses_wanted(const firn_train_options *o)
+{
+    return o->router_aux_loss > 0 || o->router_z_loss > 0;
 }
 
 /* ---- run.json ---- */

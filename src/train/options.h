@@ -25,6 +25,8 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
 firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options);
 /* The defaults that do not depend on model or data: rank, alpha (twice the rank), learning rate... */
 void firn_train_options_defaults(firn_train_options *options);
+/* A router's loss has a coefficient above 0. */
+bool firn_router_losses_wanted(const firn_train_options *options);
 
 /* {"model": ..., "steps": ...}: unset ones are null. NULL when memory is short. */
 json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *options);

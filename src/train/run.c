@@ -33,6 +33,9 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
                          "\"target_tokens\": %lld, \"epoch\": %lld",
                          step->loss, step->learning_rate, step->grad_norm, (long long)step->tokens,
                          (long long)step->target_tokens, (long long)run->at.epoch);
+    if (step && !isnan(step->router[0]))
+        firn_text_printf(&line, ", \"router_aux_loss\": %.17g, \"router_z_loss\": %.17g", step->router[0],
+                         step->router[1]);
     if (!isnan(eval_loss))
         firn_text_printf(&line, ", \"eval_loss\": %.17g", eval_loss);
     if (step)
@@ -55,6 +58,8 @@ static void show_progress(firn_run *run, const firn_step_result *step, double se
                              .tokens = step->tokens,
                              .loss = step->loss,
                              .eval_loss = run->at.eval_loss,
+                             .router_aux_loss = step->router[0],
+                             .router_z_loss = step->router[1],
                              .learning_rate = step->learning_rate,
                              .grad_norm = step->grad_norm,
                              .tokens_per_second = (double)step->tokens / step->seconds,

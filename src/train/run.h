@@ -41,6 +41,7 @@ typedef struct {
 
 typedef struct {
     double loss, grad_norm, learning_rate;
+    double router[2]; /* balance and z, means over the expert blocks; NAN where not asked for */
     int64_t tokens, target_tokens;
     double seconds;
 } firn_step_result;

@@ -135,6 +135,8 @@ firn_status firn_run_open(firn_run *run)
     snprintf(run->record.arch, sizeof run->record.arch, "%s", info->arch);
     FIRN_TRY(firn_print_gguf(ctx, o->model, gguf, &run->record.model));
 
+    FIRN_EXPECT(ctx, info->n_expert || !firn_router_losses_wanted(o),
+                "%s has no experts, and so no router whose losses could join the loss", o->model);
     FIRN_TRY(firn_run_context(run));
     FIRN_TRY(firn_language_create(ctx, gguf, &run->language));
     run->packed = -1;
@@ -208,8 +210,12 @@ static uint64_t pass_bytes(const firn_run *run)
 
 static firn_session_params session_params(const firn_run *run, uint64_t limit)
 {
-    return (firn_session_params){
-        .n_tokens = run->record.options.batch * run->record.options.context, .train = true, .memory_limit = limit};
+    const firn_train_options *o = &run->record.options;
+
+    return (firn_session_params){.n_tokens = o->batch * o->context,
+                                 .train = true,
+                                 .router_losses = firn_router_losses_wanted(o),
+                                 .memory_limit = limit};
 }
 
 static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_memory *memory)

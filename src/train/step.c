@@ -3,6 +3,13 @@
  *     loss = sum over the targets of batch x accumulate windows / their number     (tokens count alike, windows do not)
  *     g    = its gradient, scaled to the clipping norm; AdamW with the learning rate of the step
  *
+ * With --router-aux-loss or --router-z-loss the gradient is that of
+ *
+ *     loss + sum over passes of tokens of the pass / tokens of the step x sum over expert blocks of
+ *            (router_aux_loss x ROUTER_BALANCE + router_z_loss x ROUTER_Z)                          (op/router_loss.c)
+ *
+ * while the loss that is reported stays the language's; the router's are reported beside it.
+ *
  * Windows are taken in order, epoch after epoch; a step that meets the end of an epoch goes on with the next. */
 #include "train/machine.h"
 #include "train/run.h"
@@ -122,6 +129,26 @@ static firn_status blame_gradient(firn_run *run, const float *gradients)
 
 /* ---- the step ---- */
 
+/* What the router's losses count in a pass of that share of the step's tokens. */
+static void weigh_router(const firn_run *run, double share, firn_batch *batch)
+{
+    const firn_train_options *o = &run->record.options;
+
+    batch->router_weight[0] = (float)(fmax(o->router_aux_loss, 0) * share);
+    batch->router_weight[1] = (float)(fmax(o->router_z_loss, 0) * share);
+}
+
+/* What the pass that was run adds to those of the step. */
+static void add_router(const firn_run *run, double share, firn_step_result *result)
+{
+    double losses[2];
+    int64_t n;
+
+    firn_session_router_losses(run->session, losses, &n);
+    for (int i = 0; i < 2; i++)
+        result->router[i] = n ? result->router[i] + share * losses[i] / (double)n : NAN;
+}
+
 firn_status firn_run_step(firn_run *run, firn_step_result *result)
 {
     const firn_train_options *o = &run->record.options;
@@ -131,10 +158,13 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
     int64_t n;
 
     FIRN_TRY(count_step(run, cursor, result));
+    result->router[0] = result->router[1] = 0;
     firn_session_zero_gradients(run->session);
     for (int64_t i = 0; i < o->accumulate; i++) {
         FIRN_TRY(fill_pass(run, &cursor));
-        const firn_batch batch = firn_pass_batch(&run->pass);
+        firn_batch batch = firn_pass_batch(&run->pass);
+        const double share = (double)batch.n_tokens / (double)result->tokens;
+        weigh_router(run, share, &batch);
         const firn_status s = firn_session_gradient(run->session, &batch, 1 / (float)result->target_tokens, &loss, &n);
         if (s == FIRN_ERR_DEVICE || (s == FIRN_OK && !isfinite(loss))) {
             if (s == FIRN_OK)
@@ -143,6 +173,7 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
         }
         FIRN_TRY(s);
         sum += loss;
+        add_router(run, share, result);
     }
     const float *gradients = firn_session_gradients(run->session);
     result->loss = sum / (double)result->target_tokens;
