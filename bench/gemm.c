@@ -442,7 +442,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 50; i++)
         best = fmax(best, burst());
     printf("burst %.1f GFLOP/s on %d threads, kernel set %s\n", best, options.threads,
-           (options.set ? options.set : firn_kernel_set_default())->name);
+           (options.set ? options.set : firn_kernel_set_default(FIRN_PRECISION_F32))->name);
     if (one.k)
         bench_layer(&one);
     for (size_t i = 0; !one.k && i < sizeof layers / sizeof *layers; i++)

@@ -34,15 +34,22 @@ typedef struct {
  * and counted in *n. argv[0] is the subcommand. --help prints the page and returns 0 through *status with the result
  * false; an error prints one sentence and sets 2. True: go on. */
 bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status);
-/* Every command that computes offers these two; use the macro inside its option list. */
+/* Every command that computes offers these; use the macro inside its option list. */
 typedef struct {
     int64_t threads;
-    const char *device;
+    const char *device, *precision;
 } cmd_compute;
 #define CMD_COMPUTE_OPTIONS(c)                                                                                         \
     {                                                                                                                  \
         "--device", 's', &(c).device, "NAME", "device that computes (default CPU; firn info --devices lists them)",    \
         0,          0},                                                                                                \
+        {"--precision",                                                                                                \
+         's',                                                                                                          \
+         &(c).precision,                                                                                               \
+         "P",                                                                                                          \
+         "f32, or bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)",               \
+         0,                                                                                                            \
+         0},                                                                                                           \
     {                                                                                                                  \
         "--threads", 'i', &(c).threads, "N", "threads (default: all processors)", 1, 1024                              \
     }
@@ -55,5 +62,7 @@ int cmd_fail_ctx(const firn_context *ctx);
 int cmd_usage(const char *command, const char *format, ...) FIRN_PRINTF(2, 3);
 /* A context with `threads` threads (0: all); prints and returns NULL on failure. */
 firn_context *cmd_context(int64_t threads);
+/* One for those options. */
+firn_context *cmd_compute_context(const cmd_compute *compute);
 
 #endif

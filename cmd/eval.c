@@ -35,7 +35,8 @@ int cmd_eval(int argc, char **argv)
         return cmd_usage(argv[0], "--data F.jsonl is missing");
     o.model = argv[1];
     o.device = compute.device;
-    firn_context *ctx = cmd_context(compute.threads);
+    o.precision = compute.precision;
+    firn_context *ctx = cmd_compute_context(&compute);
     if (!ctx)
         return 1;
     const firn_watch watch = {.say = json ? NULL : say};

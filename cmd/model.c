@@ -8,7 +8,7 @@
 bool cmd_model_open(cmd_model *m, const cmd_compute *compute, const char *model, const char *adapter)
 {
     memset(m, 0, sizeof *m);
-    m->ctx = cmd_context(compute->threads);
+    m->ctx = cmd_compute_context(compute);
     if (!m->ctx)
         return false;
     firn_status s = firn_device_open(m->ctx, compute->device ? compute->device : "CPU", &m->device);

@@ -44,6 +44,20 @@ firn_context *cmd_context(int64_t threads)
     return ctx;
 }
 
+firn_context *cmd_compute_context(const cmd_compute *compute)
+{
+    firn_precision precision = FIRN_PRECISION_F32;
+
+    if (compute->precision && !firn_precision_from_name(compute->precision, &precision)) {
+        cmd_fail("--precision is f32 or bf16, not '%s'", compute->precision);
+        return NULL;
+    }
+    firn_context *ctx = cmd_context(compute->threads);
+    if (ctx)
+        firn_context_set_precision(ctx, precision);
+    return ctx;
+}
+
 static void page(const cmd_spec *spec)
 {
     printf("usage: %s\n\n%s\n\n", spec->usage, spec->about);

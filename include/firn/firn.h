@@ -107,6 +107,15 @@ typedef struct {
     void *user;
 } firn_allocator;
 
+/* How matrix products of weights and activations are computed. F32: operands as they are. BF16: weights and activations
+ * are rounded to bf16 (to nearest, ties to even), their products summed in F32; everything else is as with F32. */
+typedef enum { FIRN_PRECISION_F32 = 0, FIRN_PRECISION_BF16 } firn_precision;
+
+/* "f32", "bf16". */
+FIRN_API const char *firn_precision_name(firn_precision precision);
+/* Returns false when no precision has that name. */
+FIRN_API bool firn_precision_from_name(const char *name, firn_precision *precision);
+
 typedef struct {
     int n_threads;            /* 0: as many as the machine (or this process's affinity) has */
     firn_allocator allocator; /* all NULL: malloc */
@@ -121,6 +130,10 @@ FIRN_API const char *firn_error(const firn_context *ctx);
 FIRN_API int firn_context_threads(const firn_context *ctx);
 /* Starts the context's threads now; else the first call that needs them does, and allocates for them then. */
 FIRN_API firn_status firn_context_start(firn_context *ctx);
+/* The precision of devices that are opened on the context from now on; F32 until it is set. A device that has no
+ * kernels for it says so when it is opened. */
+FIRN_API void firn_context_set_precision(firn_context *ctx, firn_precision precision);
+FIRN_API firn_precision firn_context_precision(const firn_context *ctx);
 
 /* "0.1.0" */
 FIRN_API const char *firn_version(void);

@@ -30,6 +30,7 @@ typedef struct {
     bool unserved;            /* also on tensors whose adapters llama.cpp ignores */
     const char *schedule;     /* cosine, linear, constant */
     const char *device;       /* "CPU" */
+    const char *precision;    /* "f32" or "bf16" (firn_precision) */
     const char *memory_limit; /* "6G" */
     double eval_split;        /* part of the samples that is held back */
     double epochs, learning_rate, weight_decay, clip, alpha;
@@ -86,7 +87,7 @@ typedef struct {
 } firn_eval_result;
 
 /* Loss of a data set. Unset options: context 512 or the model's, batch 4. Uses model, data, adapter, context, batch,
- * device, memory_limit. */
+ * device, precision, memory_limit. */
 FIRN_API firn_status firn_eval(firn_context *ctx, const firn_train_options *options, const firn_watch *watch,
                                firn_eval_result *result);
 

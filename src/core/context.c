@@ -84,6 +84,34 @@ int firn_context_threads(const firn_context *ctx)
     return ctx->n_threads;
 }
 
+void firn_context_set_precision(firn_context *ctx, firn_precision precision)
+{
+    ctx->precision = precision;
+}
+
+firn_precision firn_context_precision(const firn_context *ctx)
+{
+    return ctx->precision;
+}
+
+static const char *const precision_names[] = {"f32", "bf16"};
+
+const char *firn_precision_name(firn_precision precision)
+{
+    return precision_names[precision];
+}
+
+bool firn_precision_from_name(const char *name, firn_precision *precision)
+{
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(name, precision_names[i]) != 0)
+            continue;
+        *precision = (firn_precision)i;
+        return true;
+    }
+    return false;
+}
+
 /* Cuts a text that filled its buffer back to a whole UTF-8 character. */
 static void trim_partial(char *text, size_t limit)
 {

@@ -18,6 +18,7 @@ struct firn_pool;
 struct firn_context {
     firn_allocator allocator;
     int n_threads;
+    firn_precision precision;
     struct firn_pool *pool; /* made by the first firn_context_pool */
     char error[FIRN_ERROR_BYTES];
 };

@@ -20,6 +20,7 @@ enum {
 
 typedef struct {
     firn_device base;
+    const firn_kernel_set *set;
     firn_fault fault;
 } cpu_device;
 
@@ -83,12 +84,13 @@ static firn_status buffer_clear(firn_buffer *b, size_t offset, size_t size)
 
 static firn_status plan(firn_device *device, const firn_tensor *node, firn_launch *launch)
 {
+    const firn_kernel_set *set = ((const cpu_device *)device)->set;
     const int n_threads = device->ctx->n_threads;
 
     for (const firn_cpu_kernel *k = firn_cpu_kernels; k->op; k++) {
-        if (k->op == node->op && k->takes(node)) {
+        if (k->op == node->op && k->takes(node, set)) {
             launch->kernel = k;
-            launch->work = k->work ? k->work(node, n_threads) : 0;
+            launch->work = k->work ? k->work(node, set, n_threads) : 0;
             return FIRN_OK;
         }
     }
@@ -173,7 +175,7 @@ static void run_part(void *argument, firn_team team)
             if (l->node->src[s])
                 call.src[s] = address(firn_exec_place(sub->exec, l->node->src[s]));
         if (l->kernel)
-            ((const firn_cpu_kernel *)l->kernel)->run(&call, team);
+            ((const firn_cpu_kernel *)l->kernel)->run(&call, state->device->set, team);
         else
             run_reference(l, &call, team, &state->counters[i % 2]);
         firn_team_barrier(team);
@@ -252,19 +254,27 @@ static void processor_name(char *name, size_t size)
         fclose(f);
 }
 
-/* That a kernel set asked for by name is one that runs here: falling back in silence would measure something else. */
-static firn_status check_wish(firn_context *ctx)
+/* The kernel set for the context's precision. One asked for by name is one that runs here and has that precision:
+ * falling back in silence would measure something else. */
+static firn_status choose_set(firn_context *ctx, const firn_kernel_set **set)
 {
-    const char *wish = getenv("FIRN_CPU");
+    const char *wish = getenv("FIRN_CPU"), *precision = firn_precision_name(ctx->precision);
+    const firn_kernel_set *named = wish ? firn_kernel_set_named(wish) : NULL;
     char names[128] = "";
 
-    if (!wish || firn_kernel_set_named(wish))
+    *set = firn_kernel_set_default(ctx->precision);
+    if (!wish && !*set)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                         "this processor has no kernels of precision %s: they need AMX or AVX-512 with bf16",
+                         precision);
+    if (!wish || (named && named->precision == ctx->precision))
         return FIRN_OK;
     for (int i = 0; firn_kernel_sets[i]; i++)
-        if (firn_kernel_sets[i]->usable())
+        if (firn_kernel_sets[i]->usable() && firn_kernel_sets[i]->precision == ctx->precision)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "",
                      firn_kernel_sets[i]->name);
-    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "FIRN_CPU names the kernel set '%s'; this machine runs: %s", wish,
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                     "FIRN_CPU names the kernel set '%s'; with precision %s this machine runs: %s", wish, precision,
                      names);
 }
 
@@ -275,7 +285,7 @@ firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
 
     if (!d)
         return FIRN_ERR_MEMORY;
-    const firn_status s = check_wish(ctx);
+    const firn_status s = choose_set(ctx, &d->set);
     if (s != FIRN_OK) {
         firn_free(ctx, d);
         return s;
@@ -284,8 +294,8 @@ firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
     d->base.backend = &cpu_backend;
     processor_name(processor, sizeof processor);
     snprintf(d->base.name, sizeof d->base.name, "CPU");
-    snprintf(d->base.about, sizeof d->base.about, "%s, %d threads, kernels %s", processor, ctx->n_threads,
-             firn_kernel_set_default()->name);
+    snprintf(d->base.about, sizeof d->base.about, "%s, %d threads, precision %s, kernels %s", processor, ctx->n_threads,
+             firn_precision_name(ctx->precision), d->set->name);
     *device = &d->base;
     return FIRN_OK;
 }

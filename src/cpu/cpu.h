@@ -4,14 +4,15 @@
 
 #include "core/backend.h"
 #include "core/pool.h"
+#include "cpu/kernel_set.h"
 
-/* A kernel that the whole team runs together. */
+/* A kernel that the whole team runs together, with the device's kernel set. */
 typedef struct {
     const firn_op *op;
     /* True when it takes this node; otherwise the reference runs. */
-    bool (*takes)(const firn_tensor *node);
-    size_t (*work)(const firn_tensor *node, int n_threads);
-    void (*run)(const firn_call *call, firn_team team);
+    bool (*takes)(const firn_tensor *node, const firn_kernel_set *set);
+    size_t (*work)(const firn_tensor *node, const firn_kernel_set *set, int n_threads);
+    void (*run)(const firn_call *call, const firn_kernel_set *set, firn_team team);
 } firn_cpu_kernel;
 
 /* NULL-op-terminated; the first that takes a node runs it. */

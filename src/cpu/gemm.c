@@ -2,7 +2,7 @@
  *
  * Rows are grouped (by expert, with a counting sort of the slots; or by batch); every group's rows become blocks, and
  * blocks times column cuts are items, which threads take from a counter. Inside an item, for each block of depth:
- *     pack the broadcast operand into strips of <= 6 rows      (L2)
+ *     pack the broadcast operand into strips of a few rows     (L2)
  *     for each 16 columns: decode W into a panel               (L1)
  *         for each strip: micro-kernel, then a few prefetches of packed bytes that the next panels will decode
  *
@@ -12,14 +12,15 @@
  *     OUTER     m               k              slots      dy                  x, straight
  *
  * The order of a sum: depth blocks in order, inside a block one register. Neither the cut into items nor the height of
- * a strip shows in it. Groups of at most 4 rows stream the packed bytes instead (firn_few_kernels). */
+ * a strip shows in it. Groups of a few rows stream the packed bytes instead (firn_few_kernels). Operands are packed as
+ * cells (kernel_set.h), of which a block of depth has `steps`. */
 #include "cpu/gemm.h"
 #include "format/format.h"
 
 #include <string.h>
 
 enum {
-    ROWS_MAX = 252, /* rows of one item: 42 strips, whose block of depth stays in the L2 */
+    ROWS_MAX = 256, /* rows of one item: its strips of a block of depth stay in the L2 */
     ROWS_MIN = 24,
     ITEMS_PER_THREAD = 24, /* aim; the idle time at the end is then about 2 % */
     ITEMS_LEAST = 6,       /* fewer per thread than that, and items become smaller than is good for packing */
@@ -28,7 +29,8 @@ enum {
     STREAM = 1024,  /* back, few rows: longer pieces of W's rows suit memory better */
     DIRECT = 32,    /* up to so many columns, packing strips costs more than reading rows where they lie */
     SHALLOW = 32,   /* up to so much depth, the panels of a whole span fit where two deep ones do */
-    PANEL_PAD = 16, /* floats between two panels, against aliasing in the L1 */
+    PANEL_PAD = 16, /* cells between two panels, against aliasing in the L1 */
+    LOWEST = 4,     /* the least rows of a strip when there are several */
     ALIGN = 64,
 };
 
@@ -43,9 +45,19 @@ typedef struct {
     int64_t n_blocks, n_cuts, width;
 } schedule;
 
+enum {
+    /* A strip may be written beyond its end, and the last one's height may be filled up to strip_whole. */
+    STRIPS_CELLS = (ROWS_MAX + FIRN_STRIP_MAX) * FIRN_DEPTH + FIRN_SLACK * (ROWS_MAX / LOWEST + 1),
+    /* Two deep panels, or shallow ones for a whole span. */
+    PANELS_DEEP = 2 * (FIRN_PANEL * FIRN_DEPTH + PANEL_PAD),
+    PANELS_SHALLOW = FIRN_SPAN / FIRN_PANEL * (FIRN_PANEL * SHALLOW + PANEL_PAD),
+    PANELS_CELLS = PANELS_DEEP > PANELS_SHALLOW ? PANELS_DEEP : PANELS_SHALLOW,
+};
+
 /* A thread's own memory. */
 typedef struct {
     float *strips, *panels, *scratch; /* scratch: [256, 256], weights that have no packed kernels; or NULL */
+    float *gather;                    /* rows or columns of a strip whose elements do not follow each other; or NULL */
     firn_scale_table *table;
     float *sums, *few_in;
 } workspace;
@@ -98,19 +110,21 @@ static bool needs_scratch(const job *j)
 static workspace carve_workspace(const job *j, char *base, size_t *used)
 {
     const firn_gemm *g = j->g;
-    const int64_t in_length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m;
+    const int64_t in_length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m, few = j->set->few_rows;
     workspace b = {0};
 
-    b.strips = carve(base, used, (ROWS_MAX * FIRN_DEPTH + 8 * (ROWS_MAX / FIRN_STRIP + 1)) * sizeof(float));
-    b.panels = carve(base, used, (2 * FIRN_PANEL * FIRN_DEPTH + PANEL_PAD) * sizeof(float));
+    b.strips = carve(base, used, STRIPS_CELLS * sizeof(float));
+    b.panels = carve(base, used, PANELS_CELLS * sizeof(float));
+    if (g->in1.nb[0] != 4 || (g->kind == FIRN_GEMM_OUTER && g->in2.nb[0] != 4))
+        b.gather = carve(base, used, FIRN_STRIP_MAX * FIRN_DEPTH * sizeof(float));
     if (needs_scratch(j))
         b.scratch = carve(base, used, FIRN_DEPTH * FIRN_SPAN * sizeof(float));
     if (j->packed)
         b.table = carve(base, used, sizeof *b.table);
     if (j->few)
-        b.sums = carve(base, used, (size_t)(FIRN_FEW * round_up(g->k / FIRN_UNIT, 8)) * sizeof(float));
+        b.sums = carve(base, used, (size_t)(few * firn_few_scratch(g->k)) * sizeof(float));
     if (j->few && g->in1.nb[0] != 4)
-        b.few_in = carve(base, used, (size_t)(FIRN_FEW * in_length) * sizeof(float));
+        b.few_in = carve(base, used, (size_t)(few * in_length) * sizeof(float));
     return b;
 }
 
@@ -120,7 +134,7 @@ static size_t lay_out(const firn_gemm *g, int n_threads, char *work, job *j)
     size_t used = 0, workspace_bytes = 0;
     int64_t n_blocks;
 
-    *j = (job){.g = g, .set = g->set ? g->set : firn_kernel_set_default()};
+    *j = (job){.g = g, .set = g->set ? g->set : firn_kernel_set_default(FIRN_PRECISION_F32)};
     j->n2 = g->n2 ? g->n2 : 1;
     j->n3 = g->n3 ? g->n3 : 1;
     j->w_n2 = g->w_n2 ? g->w_n2 : 1;
@@ -223,118 +237,186 @@ static void block_rows(const job *j, const block *b, const float **in, float **c
 
 /* ---- strips ---- */
 
-/* Strips of equal height, 6 at most: 32 rows are 6+6+5+5+5+5, never five 6s and a lone 2, whose few sums could not
- * hide the latency of an addition. */
-static void cut_strips(block *b)
-{
-    b->n_strips = (int)divide_up(b->n_rows, FIRN_STRIP);
-    b->low = (int)(b->n_rows / b->n_strips);
-    b->n_tall = (int)(b->n_rows % b->n_strips);
-}
-
-static int strip_height(const block *b, int strip)
-{
-    return b->low + (strip < b->n_tall);
-}
-
 static float at_step(const float *p, int64_t i, int64_t step)
 {
     return *(const float *)((const char *)p + i * step);
 }
 
-/* Strips have 8 floats between them, since packing one writes so far past its end. */
-static float *strip_at(const workspace *w, int strip, int first, int64_t depth)
+/* The broadcast operand of a block of depth: its strips, or rows where they lie. */
+typedef struct {
+    const float *const *rows; /* NULL: the workspace's strips */
+    int64_t from, depth, steps;
+} left;
+
+static left left_of(const job *j, const float *const *rows, int64_t from, int64_t depth)
 {
-    return w->strips + first * depth + 8 * strip;
+    return (left){rows, from, depth, round_up(divide_up(depth, firn_cell(j->set)), j->set->step_whole)};
 }
 
-/* Strips of columns[p][at + i], i < b->n_rows, p < depth. Sixteen depth steps at a time over all strips: a column's
- * cache line serves two or three strips, and columns a power of two apart share few sets of the L1. */
-static void pack_columns(const job *j, workspace *w, const block *b, const float *const *columns, int64_t at,
-                         int64_t end, int64_t depth)
+/* Strips of equal height: 32 rows are 6+6+5+5+5+5, never five 6s and a lone 2, whose few sums could not hide the
+ * latency of an addition. Where heights must be multiples of strip_whole, the last strip has what is left. */
+static void cut_strips(const job *j, block *b, int height)
 {
-    for (int64_t p = 0; p < depth; p += 16)
+    const int whole = j->set->strip_whole;
+
+    b->n_strips = (int)divide_up(b->n_rows, height);
+    b->low = whole > 1 ? height : (int)(b->n_rows / b->n_strips);
+    b->n_tall = whole > 1 ? 0 : (int)(b->n_rows % b->n_strips);
+}
+
+static int strip_height(const block *b, int strip, int64_t first)
+{
+    return (int)firn_min_i64(b->low + (strip < b->n_tall), b->n_rows - first);
+}
+
+static float *strip_at(const workspace *w, int strip, int64_t first, int64_t steps)
+{
+    return w->strips + first * steps + FIRN_SLACK * strip;
+}
+
+/* Strips of columns[p][at + i], i < b->n_rows, p < depth. Sixteen steps at a time over all strips: a column's
+ * cache line serves several strips, and columns a power of two apart share few sets of the L1. */
+static void pack_columns(const job *j, workspace *w, const block *b, const left *l, const float *const *columns,
+                         int64_t at, int64_t end)
+{
+    const int64_t cell = firn_cell(j->set), run = 16 * cell;
+
+    for (int64_t p = 0; p < l->depth; p += run)
         for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
-            height = strip_height(b, s);
-            for (int64_t q = p + 16; q < firn_min_i64(p + 32, depth); q++) /* the next sixteen, maybe cold */
+            height = strip_height(b, s, first);
+            for (int64_t q = p + run; q < firn_min_i64(p + 2 * run, l->depth); q++) /* the next ones, maybe cold */
                 __builtin_prefetch(columns[q] + at + first, 0, 2);
-            j->set->strip_from_columns(columns + p, at + first, end, height, firn_min_i64(16, depth - p),
-                                       strip_at(w, s, first, depth) + height * p);
+            j->set->strip_from_columns(columns + p, at + first, end, height, firn_min_i64(run, l->depth - p),
+                                       strip_at(w, s, first, l->steps) +
+                                           round_up(height, j->set->strip_whole) * (p / cell));
         }
 }
 
-/* FORWARD and BACK: strips of rows[i][from + p], p < depth, elements `step` bytes apart. */
-static void pack_rows(const job *j, workspace *w, const block *b, const float *const *rows, int64_t from, int64_t depth)
+/* FORWARD and BACK: strips of rows[i][l->from + p], p < l->depth, elements `step` bytes apart. */
+static void pack_rows(const job *j, workspace *w, const block *b, const left *l, const float *const *rows)
 {
     const firn_gemm *g = j->g;
     const int64_t step = g->in1.nb[0];
 
     if (step != 4 && !routed(g) && g->in1.nb[1] == 4) { /* a transposed operand: rows lie side by side */
         const float *columns[FIRN_DEPTH];
-        for (int64_t p = 0; p < depth; p++)
-            columns[p] = (const float *)((const char *)rows[0] + (from + p) * step);
-        pack_columns(j, w, b, columns, 0, g->n - b->first, depth);
+        for (int64_t p = 0; p < l->depth; p++)
+            columns[p] = (const float *)((const char *)rows[0] + (l->from + p) * step);
+        pack_columns(j, w, b, l, columns, 0, g->n - b->first);
         return;
     }
     for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
-        height = strip_height(b, s);
-        float *strip = strip_at(w, s, first, depth);
+        height = strip_height(b, s, first);
+        float *strip = strip_at(w, s, first, l->steps);
+        const float *gathered[FIRN_STRIP_MAX];
+        for (int i = 0; step != 4 && i < height; i++) {
+            float *to = w->gather + i * FIRN_DEPTH;
+            for (int64_t p = 0; p < l->depth; p++)
+                to[p] = at_step(rows[first + i], l->from + p, step);
+            gathered[i] = to;
+        }
         if (step == 4)
-            j->set->strip_from_rows(rows + first, from, height, depth, strip);
+            j->set->strip_from_rows(rows + first, l->from, height, l->depth, strip);
         else
-            for (int64_t p = 0; p < depth; p++)
-                for (int i = 0; i < height; i++)
-                    strip[p * height + i] = at_step(rows[first + i], from + p, step);
+            j->set->strip_from_rows(gathered, 0, height, l->depth, strip);
     }
 }
 
 /* OUTER: strips of dy[p][b->first + i], p < depth. */
-static void pack_slots(const job *j, workspace *w, const block *b, const float *const *dy, int64_t depth)
+static void pack_slots(const job *j, workspace *w, const block *b, const left *l, const float *const *dy)
 {
     const int64_t step = j->g->in2.nb[0];
 
     if (step == 4) {
-        pack_columns(j, w, b, dy, b->first, j->g->m, depth);
+        pack_columns(j, w, b, l, dy, b->first, j->g->m);
         return;
     }
     for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
-        height = strip_height(b, s);
-        float *strip = strip_at(w, s, first, depth);
-        for (int64_t p = 0; p < depth; p++)
-            for (int i = 0; i < height; i++)
-                strip[p * height + i] = at_step(dy[p], b->first + first + i, step);
+        const float *gathered[FIRN_STRIP_MAX];
+        height = strip_height(b, s, first);
+        for (int i = 0; i < height; i++) {
+            float *to = w->gather + i * FIRN_DEPTH;
+            for (int64_t p = 0; p < l->depth; p++)
+                to[p] = at_step(dy[p], b->first + first + i, step);
+            gathered[i] = to;
+        }
+        j->set->strip_from_rows(gathered, 0, height, l->depth, strip_at(w, s, first, l->steps));
     }
 }
 
 /* ---- one item ---- */
 
-/* The broadcast operand of a block of depth: its strips, or rows where they lie. */
-typedef struct {
-    const float *const *rows; /* NULL: the workspace's strips */
-    int64_t from, depth;
-} left;
-
-/* `rows` pieces of packed bytes, to be asked for during `calls` micro-kernels of `depth` steps. */
-static firn_ahead look_at(const uint8_t *at, int64_t bytes, int64_t stride, int64_t rows, int64_t calls, int64_t depth)
+/* `rows` pieces of packed bytes, to be asked for during `calls` micro-kernels of `steps` steps. */
+static firn_ahead look_at(const uint8_t *at, int64_t bytes, int64_t stride, int64_t rows, int64_t calls, int64_t steps)
 {
-    const int64_t lines = divide_up(rows * divide_up(bytes, 64), calls * divide_up(depth, FIRN_PACE));
+    const int64_t lines = divide_up(rows * divide_up(bytes, 64), calls * divide_up(steps, FIRN_PACE));
 
     return (firn_ahead){.at = at, .bytes = bytes, .stride = stride, .rows = rows, .lines = (int)lines};
 }
 
-/* C [b->n_rows, n] from `column` on: all strips against the panels of n columns, which follow each other. */
-static void multiply(const job *j, const workspace *w, const block *b, const left *l, const float *panels,
-                     float *const *c, int64_t column, int64_t n, bool add, firn_ahead *ahead)
+static float *panel_at(const workspace *w, const left *l, int64_t panel)
+{
+    return w->panels + panel * (FIRN_PANEL * l->steps + PANEL_PAD);
+}
+
+/* What packing `depth` of l's steps left of a panel is cleared, where steps are rounded up. */
+static void clear_rest(const job *j, const left *l, float *panel)
+{
+    const int64_t packed = divide_up(l->depth, firn_cell(j->set));
+
+    if (packed < l->steps)
+        memset(panel + FIRN_PANEL * packed, 0, (size_t)(FIRN_PANEL * (l->steps - packed)) * sizeof(float));
+}
+
+/* C: all strips against one or two panels. */
+static void multiply_panels(const job *j, const workspace *w, const block *b, const left *l,
+                            const float *const panel[2], firn_tile_out out, float *const *c, firn_ahead *ahead)
 {
     for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
-        height = strip_height(b, s);
-        const float *strip = strip_at(w, s, first, l->depth);
-        for (int64_t at = 0; at < n; at += FIRN_PANEL) {
-            const firn_tile_out out = {c + first, column + at, (int)firn_min_i64(FIRN_PANEL, n - at), add};
+        height = strip_height(b, s, first);
+        out.c = c + first;
+        if (l->rows)
+            j->set->tile_rows(height, l->depth, l->rows + first, l->from, panel, &out);
+        else
+            j->set->tile(height, l->steps, strip_at(w, s, first, l->steps), panel, &out, ahead);
+    }
+}
+
+/* Two panels, for columns[0] and columns[1] on; n[1] may be 0. */
+static void multiply_two(const job *j, const workspace *w, const block *b, const left *l, const int64_t column[2],
+                         const int64_t n[2], float *const *c, bool add, firn_ahead *ahead)
+{
+    const float *const panel[2] = {panel_at(w, l, 0), panel_at(w, l, 1)};
+
+    if (j->set->panels == 2) {
+        multiply_panels(j, w, b, l, panel, (firn_tile_out){NULL, {column[0], column[1]}, {(int)n[0], (int)n[1]}, add},
+                        c, ahead);
+        return;
+    }
+    for (int i = 0; i < 2 && n[i] > 0; i++)
+        multiply_panels(j, w, b, l, panel + i, (firn_tile_out){NULL, {column[i], 0}, {(int)n[i], 0}, add}, c, ahead);
+}
+
+/* n columns of C from `column` on: panels of consecutive columns, strip by strip, so that C is written along its rows.
+ */
+static void multiply(const job *j, const workspace *w, const block *b, const left *l, float *const *c, int64_t column,
+                     int64_t n, bool add, firn_ahead *ahead)
+{
+    for (int s = 0, first = 0, height; s < b->n_strips; s++, first += height) {
+        height = strip_height(b, s, first);
+        for (int64_t at = 0; at < n; at += FIRN_PANEL * j->set->panels) {
+            const float *const panel[2] = {panel_at(w, l, at / FIRN_PANEL), panel_at(w, l, at / FIRN_PANEL + 1)};
+            const int64_t rest = j->set->panels == 2 ? firn_max_i64(n - at - FIRN_PANEL, 0) : 0;
+            const firn_tile_out out = {
+                c + first,
+                {column + at, column + at + FIRN_PANEL},
+                {(int)firn_min_i64(FIRN_PANEL, n - at), (int)firn_min_i64(FIRN_PANEL, rest)},
+                add,
+            };
             if (l->rows)
-                j->set->tile_rows(height, l->depth, l->rows + first, l->from, panels + at * l->depth, &out);
+                j->set->tile_rows(height, l->depth, l->rows + first, l->from, panel, &out);
             else
-                j->set->tile(height, l->depth, strip, panels + at * l->depth, &out, ahead);
+                j->set->tile(height, l->steps, strip_at(w, s, first, l->steps), panel, &out, ahead);
         }
     }
 }
@@ -364,9 +446,9 @@ static void panel_transposed(const job *j, workspace *w, const uint8_t *row, int
 }
 
 /* Packing strips pays when they are used for many columns. */
-static bool direct(const job *j, int64_t n_columns)
+static bool direct(const job *j)
 {
-    return n_columns <= DIRECT && j->g->in1.nb[0] == 4 && j->g->kind != FIRN_GEMM_OUTER;
+    return j->schedule->width <= DIRECT && j->set->tile_rows && j->g->in1.nb[0] == 4 && j->g->kind != FIRN_GEMM_OUTER;
 }
 
 static void forward_item(const job *j, const block *b, int64_t begin, int64_t end, workspace *w)
@@ -375,31 +457,34 @@ static void forward_item(const job *j, const block *b, int64_t begin, int64_t en
     const uint8_t *expert = weights(j, b->group);
     const int64_t row_bytes = g->w.nb[1];
     /* Shallow: the panels of a whole span fit in the L1, and then C is written along its rows. */
-    const int64_t step = g->k <= SHALLOW ? FIRN_SPAN : FIRN_PANEL;
+    const int64_t step = g->k <= SHALLOW ? FIRN_SPAN : FIRN_PANEL * j->set->panels;
     const float *x[ROWS_MAX];
     float *c[ROWS_MAX];
 
     block_rows(j, b, x, c);
     for (int64_t from = 0; from < g->k; from += FIRN_DEPTH) {
         const int64_t depth = firn_min_i64(FIRN_DEPTH, g->k - from);
-        const left l = {direct(j, end - begin) ? x : NULL, from, depth};
+        const left l = left_of(j, direct(j) ? x : NULL, from, depth);
         if (!l.rows)
-            pack_rows(j, w, b, x, from, depth);
+            pack_rows(j, w, b, &l, x);
         for (int64_t column = begin; column < end; column += step) {
             const int64_t n = firn_min_i64(step, end - column), n_next = firn_min_i64(step, end - column - n);
-            const int64_t calls = b->n_strips * divide_up(n, FIRN_PANEL);
+            const int64_t calls = b->n_strips * divide_up(n, FIRN_PANEL * j->set->panels);
             firn_ahead ahead = {0};
             if (n_next > 0) /* the next rows of W, or the next block of depth */
                 ahead = look_at(expert + (column + n) * row_bytes + firn_row_bytes(g->type, from),
-                                (int64_t)firn_row_bytes(g->type, depth), row_bytes, n_next, calls, depth);
+                                (int64_t)firn_row_bytes(g->type, depth), row_bytes, n_next, calls, l.steps);
             else if (from + depth < g->k)
                 ahead = look_at(expert + begin * row_bytes + firn_row_bytes(g->type, from + depth),
                                 (int64_t)firn_row_bytes(g->type, firn_min_i64(FIRN_DEPTH, g->k - from - depth)),
-                                row_bytes, firn_min_i64(step, end - begin), calls, depth);
-            for (int64_t at = 0; at < n; at += FIRN_PANEL)
+                                row_bytes, firn_min_i64(step, end - begin), calls, l.steps);
+            for (int64_t at = 0; at < n; at += FIRN_PANEL) {
+                float *panel = panel_at(w, &l, at / FIRN_PANEL);
                 panel_transposed(j, w, expert + (column + at) * row_bytes, (int)firn_min_i64(FIRN_PANEL, n - at), from,
-                                 depth, w->panels + at * depth);
-            multiply(j, w, b, &l, w->panels, c, column, n, from > 0 || g->accumulate, &ahead);
+                                 depth, panel);
+                clear_rest(j, &l, panel);
+            }
+            multiply(j, w, b, &l, c, column, n, from > 0 || g->accumulate, &ahead);
         }
     }
 }
@@ -429,7 +514,7 @@ static void fill_scratch(const job *j, workspace *w, const depth_rows *d, int64_
 
 /* The packed bytes of columns [column, column + n) of an item [begin, end) are in use: what comes after them. */
 static firn_ahead look_after(const job *j, const depth_rows *d, int64_t begin, int64_t end, int64_t column, int64_t n,
-                             int64_t calls, int64_t depth)
+                             int64_t calls, int64_t depth, int64_t steps)
 {
     const firn_type type = j->g->type;
     const uint8_t *row = column + n < end ? d->packed : d->next;
@@ -438,31 +523,32 @@ static firn_ahead look_after(const job *j, const depth_rows *d, int64_t begin, i
     if (!d->packed || !row)
         return (firn_ahead){0};
     return look_at(row + firn_row_bytes(type, from), (int64_t)firn_row_bytes(type, firn_min_i64(n, end - from)),
-                   j->g->w.nb[1], depth, calls, depth);
+                   j->g->w.nb[1], depth, calls, steps);
 }
 
 /* One span, columns [column, column + n) of C, from packed bytes. */
 static void packed_span(const job *j, workspace *w, const block *b, const left *l, const depth_rows *d, int64_t column,
                         int64_t n, float *const *c, bool add, firn_ahead *ahead)
 {
-    const int64_t depth = l->depth, first_unit = column / FIRN_UNIT, row_bytes = j->g->w.nb[1];
-    const bool shallow = depth <= SHALLOW;
+    const int64_t first_unit = column / FIRN_UNIT, row_bytes = j->g->w.nb[1];
+    const bool shallow = l->depth <= SHALLOW;
     const int units = (int)(n / FIRN_UNIT);
 
-    j->packed->scales(d->packed, row_bytes, depth, first_unit, units, w->table);
+    j->packed->scales(d->packed, row_bytes, l->depth, first_unit, units, w->table);
     for (int unit = 0; unit < units; unit++) {
         int at[2];
         j->packed->columns(unit, at);
-        float *first = w->panels + (shallow ? at[0] * depth : 0);
-        float *second = w->panels + (shallow ? at[1] * depth : FIRN_PANEL * depth + PANEL_PAD);
-        j->packed->straight(d->packed, row_bytes, depth, first_unit, unit, w->table, first, second);
-        if (shallow)
-            continue;
-        multiply(j, w, b, l, first, c, column + at[0], FIRN_PANEL, add, ahead);
-        multiply(j, w, b, l, second, c, column + at[1], FIRN_PANEL, add, ahead);
+        float *first = panel_at(w, l, shallow ? at[0] / FIRN_PANEL : 0);
+        float *second = panel_at(w, l, shallow ? at[1] / FIRN_PANEL : 1);
+        j->packed->straight(d->packed, row_bytes, l->depth, first_unit, unit, w->table, first, second);
+        clear_rest(j, l, first);
+        clear_rest(j, l, second);
+        if (!shallow)
+            multiply_two(j, w, b, l, (const int64_t[]){column + at[0], column + at[1]},
+                         (const int64_t[]){FIRN_PANEL, FIRN_PANEL}, c, add, ahead);
     }
     if (shallow)
-        multiply(j, w, b, l, w->panels, c, column, n, add, ahead);
+        multiply(j, w, b, l, c, column, n, add, ahead);
 }
 
 /* The same from rows of floats; `base` is where the span begins in them. */
@@ -470,26 +556,28 @@ static void float_span(const job *j, workspace *w, const block *b, const left *l
                        const float *const *rows, int64_t base, int64_t begin, int64_t end, int64_t column, int64_t n,
                        float *const *c, bool add)
 {
-    const int64_t depth = l->depth;
-    const bool shallow = depth <= SHALLOW;
+    const bool shallow = l->depth <= SHALLOW;
     firn_ahead ahead = {0};
 
     for (int64_t at = 0; at < n; at += FIRN_UNIT) {
         const int64_t width = firn_min_i64(FIRN_UNIT, n - at), narrow = firn_min_i64(FIRN_PANEL, width);
-        float *first = w->panels + (shallow ? at * depth : 0);
-        float *second = first + FIRN_PANEL * depth + (shallow ? 0 : PANEL_PAD);
-        j->set->panel_straight(rows, base + at, (int)width, depth, first, second);
+        float *first = panel_at(w, l, shallow ? at / FIRN_PANEL : 0);
+        float *second = panel_at(w, l, shallow ? at / FIRN_PANEL + 1 : 1);
+        j->set->panel_straight(rows, base + at, (int)width, l->depth, first, second);
+        clear_rest(j, l, first);
+        if (width > narrow)
+            clear_rest(j, l, second);
         if (shallow)
             continue;
         /* Rows of floats 8 KiB apart share few sets of the L2: look one unit ahead, not eight. */
         if (!w->scratch)
-            ahead = look_after(j, d, begin, end, column + at, width, 2 * b->n_strips, depth);
-        multiply(j, w, b, l, first, c, column + at, narrow, add, &ahead);
-        if (width > narrow)
-            multiply(j, w, b, l, second, c, column + at + FIRN_PANEL, width - narrow, add, &ahead);
+            ahead =
+                look_after(j, d, begin, end, column + at, width, 2 / j->set->panels * b->n_strips, l->depth, l->steps);
+        multiply_two(j, w, b, l, (const int64_t[]){column + at, column + at + FIRN_PANEL},
+                     (const int64_t[]){narrow, width - narrow}, c, add, &ahead);
     }
     if (shallow)
-        multiply(j, w, b, l, w->panels, c, column, n, add, &ahead);
+        multiply(j, w, b, l, c, column, n, add, &ahead);
 }
 
 /* All columns of an item for one block of depth. */
@@ -503,8 +591,8 @@ static void straight_depth(const job *j, workspace *w, const block *b, const lef
     for (int64_t column = begin; column < end; column += FIRN_SPAN) {
         const int64_t n = firn_min_i64(FIRN_SPAN, end - column);
         if (j->packed) {
-            const int64_t calls = b->n_strips * (n / FIRN_PANEL);
-            firn_ahead ahead = look_after(j, d, begin, end, column, n, calls, l->depth);
+            const int64_t calls = b->n_strips * (n / (FIRN_PANEL * j->set->panels));
+            firn_ahead ahead = look_after(j, d, begin, end, column, n, calls, l->depth, l->steps);
             packed_span(j, w, b, l, d, column, n, c, add, &ahead);
         } else if (w->scratch) {
             fill_scratch(j, w, d, column, n, l->depth);
@@ -523,7 +611,9 @@ static void straight_item(const job *j, const block *b, int64_t begin, int64_t e
     const int64_t *slots = outer ? j->order + j->start[b->group] : NULL;
     const int64_t total = outer ? j->start[b->group + 1] - j->start[b->group] : g->m;
     const int64_t n_depths = divide_up(total, FIRN_DEPTH);
-    const int64_t step = n_depths ? round_up(divide_up(total, n_depths), 8) : 1; /* equal blocks, a multiple of 8 */
+    /* Equal blocks, a multiple of 8. */
+    const int64_t whole = firn_max_i64(8, firn_cell(j->set) * j->set->step_whole);
+    const int64_t step = n_depths ? round_up(divide_up(total, n_depths), whole) : 1;
     const float *in[ROWS_MAX], *dy[FIRN_DEPTH];
     float *c[ROWS_MAX];
     depth_rows d = {0};
@@ -533,7 +623,7 @@ static void straight_item(const job *j, const block *b, int64_t begin, int64_t e
         for (int64_t i = 0; i < b->n_rows; i++)
             memset(c[i] + begin, 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t from = 0; from < total; from += step) {
-        const left l = {direct(j, end - begin) ? in : NULL, from, firn_min_i64(step, total - from)};
+        const left l = left_of(j, direct(j) ? in : NULL, from, firn_min_i64(step, total - from));
         for (int64_t p = 0; outer && p < l.depth; p++) {
             d.rows[p] = row_of(j, &g->in1, g->x_slots, b->group, slots[from + p]);
             dy[p] = row_of(j, &g->in2, g->n_used, b->group, slots[from + p]);
@@ -545,9 +635,9 @@ static void straight_item(const job *j, const block *b, int64_t begin, int64_t e
                 d.rows[p] = (const float *)(d.packed + p * g->w.nb[1]);
         }
         if (outer)
-            pack_slots(j, w, b, dy, l.depth);
+            pack_slots(j, w, b, &l, dy);
         else if (!l.rows)
-            pack_rows(j, w, b, in, from, l.depth);
+            pack_rows(j, w, b, &l, in);
         straight_depth(j, w, b, &l, &d, begin, end, c, from > 0 || g->accumulate);
     }
 }
@@ -557,8 +647,8 @@ static void few_item(const job *j, const block *b, int64_t begin, int64_t end, w
     const firn_gemm *g = j->g;
     const uint8_t *expert = weights(j, b->group);
     const int64_t length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m;
-    const float *in[FIRN_FEW];
-    float *c[FIRN_FEW];
+    const float *in[FIRN_FEW_MAX];
+    float *c[FIRN_FEW_MAX];
 
     block_rows(j, b, in, c);
     if (w->few_in)
@@ -652,7 +742,9 @@ static void make_schedule(job *j, int n_threads)
     schedule *s = j->schedule;
     const firn_gemm *g = j->g;
     const int64_t least = ITEMS_LEAST * n_threads, wide = firn_max_i64(WIDE, j->grain);
-    int64_t rows_max = ROWS_MAX, n_blocks = count_blocks(j, rows_max), n_few = 0, cuts;
+    const int64_t tall = ROWS_MAX / j->set->strip * j->set->strip; /* whole strips */
+    const int height = j->set->strip;
+    int64_t rows_max = tall, n_blocks = count_blocks(j, rows_max), n_few = 0, cuts;
 
     s->n_blocks = 0;
     s->n_cuts = 1;
@@ -660,7 +752,7 @@ static void make_schedule(job *j, int n_threads)
     if (n_blocks == 0 || j->columns == 0)
         return;
     for (int64_t e = 0; j->few && e < j->n_groups; e++)
-        n_few += group_rows(j, e) > 0 && group_rows(j, e) <= FIRN_FEW;
+        n_few += group_rows(j, e) > 0 && group_rows(j, e) <= j->set->few_rows;
     cuts = firn_min_i64(divide_up(ITEMS_PER_THREAD * n_threads, n_blocks), firn_max_i64(j->columns / wide, 1));
     if (g->kind == FIRN_GEMM_BACK && 2 * n_few > n_blocks)
         cuts = firn_min_i64(cuts, divide_up(j->columns, STREAM));
@@ -670,9 +762,9 @@ static void make_schedule(job *j, int n_threads)
         int64_t tallest = 0;
         for (int64_t e = 0; e < j->n_groups; e++)
             tallest = firn_max_i64(tallest, group_rows(j, e));
-        rows_max = divide_up(firn_min_i64(tallest, ROWS_MAX), divide_up(2 * n_threads, n_blocks * cuts));
-        rows_max = firn_max_i64(round_up(rows_max, FIRN_STRIP), ROWS_MIN);
-        rows_max = firn_min_i64(rows_max, ROWS_MAX);
+        rows_max = divide_up(firn_min_i64(tallest, tall), divide_up(2 * n_threads, n_blocks * cuts));
+        rows_max = firn_max_i64(round_up(rows_max, height), ROWS_MIN);
+        rows_max = firn_min_i64(rows_max, tall);
     }
     s->width = round_up(divide_up(j->columns, cuts), j->grain);
     s->n_cuts = divide_up(j->columns, s->width);
@@ -682,8 +774,9 @@ static void make_schedule(job *j, int n_threads)
         for (int64_t i = 0; i < n; i++) {
             const int64_t from = n_rows * i / n, to = n_rows * (i + 1) / n;
             block *b = &j->blocks[s->n_blocks++];
-            *b = (block){.group = e, .first = base + from, .n_rows = to - from, .few = j->few && n_rows <= FIRN_FEW};
-            cut_strips(b);
+            *b = (block){.group = e, .first = base + from, .n_rows = to - from};
+            b->few = j->few && n_rows <= j->set->few_rows;
+            cut_strips(j, b, direct(j) ? j->set->strip_direct : height);
         }
     }
 }

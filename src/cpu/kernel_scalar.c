@@ -13,7 +13,7 @@ static void put(const float sum[FIRN_PANEL], float *c, int n_columns, bool add)
         c[j] = add ? c[j] + sum[j] : sum[j];
 }
 
-static void tile(int height, int64_t depth, const float *strip, const float *panel, const firn_tile_out *out,
+static void tile(int height, int64_t depth, const float *strip, const float *const panel[2], const firn_tile_out *out,
                  firn_ahead *ahead)
 {
     (void)ahead;
@@ -21,20 +21,20 @@ static void tile(int height, int64_t depth, const float *strip, const float *pan
         float sum[FIRN_PANEL] = {0};
         for (int64_t p = 0; p < depth; p++)
             for (int j = 0; j < FIRN_PANEL; j++)
-                sum[j] += strip[p * height + i] * panel[p * FIRN_PANEL + j];
-        put(sum, out->c[i] + out->column, out->n_columns, out->add);
+                sum[j] += strip[p * height + i] * panel[0][p * FIRN_PANEL + j];
+        put(sum, out->c[i] + out->column[0], out->n_columns[0], out->add);
     }
 }
 
-static void tile_rows(int height, int64_t depth, const float *const *rows, int64_t at, const float *panel,
+static void tile_rows(int height, int64_t depth, const float *const *rows, int64_t at, const float *const panel[2],
                       const firn_tile_out *out)
 {
     for (int i = 0; i < height; i++) {
         float sum[FIRN_PANEL] = {0};
         for (int64_t p = 0; p < depth; p++)
             for (int j = 0; j < FIRN_PANEL; j++)
-                sum[j] += rows[i][at + p] * panel[p * FIRN_PANEL + j];
-        put(sum, out->c[i] + out->column, out->n_columns, out->add);
+                sum[j] += rows[i][at + p] * panel[0][p * FIRN_PANEL + j];
+        put(sum, out->c[i] + out->column[0], out->n_columns[0], out->add);
     }
 }
 
@@ -80,6 +80,11 @@ void firn_scalar_decode(firn_type type, const void *packed, int64_t n, float *ou
 const firn_kernel_set firn_kernel_set_scalar = {
     .name = "scalar",
     .usable = usable,
+    .strip = 6,
+    .strip_direct = 6,
+    .strip_whole = 1,
+    .panels = 1,
+    .step_whole = 1,
     .tile = tile,
     .tile_rows = tile_rows,
     .strip_from_rows = firn_scalar_strip_from_rows,

@@ -6,11 +6,9 @@
 
 const firn_kernel_set *const firn_kernel_sets[] = {
 #if defined(__x86_64__)
-    &firn_kernel_set_avx2,
+    &firn_kernel_set_avx512, &firn_kernel_set_avx2,
 #endif
-    &firn_kernel_set_vector,
-    &firn_kernel_set_scalar,
-    NULL,
+    &firn_kernel_set_vector, &firn_kernel_set_scalar, &firn_kernel_set_scalar_bf16, NULL,
 };
 
 const firn_kernel_set *firn_kernel_set_named(const char *name)
@@ -21,25 +19,29 @@ const firn_kernel_set *firn_kernel_set_named(const char *name)
     return NULL;
 }
 
-static const firn_kernel_set *choose(void)
+static const firn_kernel_set *choose(firn_precision precision)
 {
     const char *name = getenv("FIRN_CPU");
     const firn_kernel_set *set = name ? firn_kernel_set_named(name) : NULL;
 
-    for (int i = 0; !set; i++) /* the last one is usable everywhere */
-        if (firn_kernel_sets[i]->usable())
-            set = firn_kernel_sets[i];
-    return set;
+    if (set && set->precision == precision)
+        return set;
+    for (int i = 0; firn_kernel_sets[i]; i++) {
+        set = firn_kernel_sets[i];
+        if (set->precision == precision && !set->by_name && set->usable())
+            return set;
+    }
+    return NULL;
 }
 
-const firn_kernel_set *firn_kernel_set_default(void)
+const firn_kernel_set *firn_kernel_set_default(firn_precision precision)
 {
-    static _Atomic(const firn_kernel_set *) chosen; /* racing threads choose alike */
-    const firn_kernel_set *set = atomic_load_explicit(&chosen, memory_order_acquire);
+    static _Atomic(const firn_kernel_set *) chosen[2]; /* racing threads choose alike */
+    const firn_kernel_set *set = atomic_load_explicit(&chosen[precision], memory_order_acquire);
 
     if (!set) {
-        set = choose();
-        atomic_store_explicit(&chosen, set, memory_order_release);
+        set = choose(precision);
+        atomic_store_explicit(&chosen[precision], set, memory_order_release);
     }
     return set;
 }

@@ -1,27 +1,30 @@
 /* A kernel set: what gemm.c (the frame) needs from one instruction set. One file or family of files and one row each in
- * kernel_set.c; which runs is chosen at start by the processor's features, or by FIRN_CPU=<name>.
+ * kernel_set.c; which runs is chosen at start by the processor's features and the precision, or by FIRN_CPU=<name>.
  *
- * Two packed operands meet in the micro-kernel:
- *   panel  F32 [16, depth]         the vector operand, 64-byte aligned
- *   strip  F32 [height, depth]     the broadcast operand, height <= 6
- * A packed row is walked in units of 32 elements: what one load of code bytes yields, two runs of 16 columns. */
+ * Two packed operands meet in the micro-kernel. Both are arrays of cells of 32 bits: one float, or with
+ * FIRN_PRECISION_BF16 two bf16 that follow each other along the depth, the first in the low half.
+ *   panel  cells [16, steps]         the vector operand, 64-byte aligned
+ *   strip  cells [height, steps]     the broadcast operand; a set may order it otherwise
+ * Where depth leaves a cell half full, its other half is zero. A packed row is walked in units of 32 elements: what one
+ * load of code bytes yields, two runs of 16 columns. */
 #ifndef FIRN_CPU_KERNEL_SET_H
 #define FIRN_CPU_KERNEL_SET_H
 
 #include "firn/firn.h"
 
 enum {
-    FIRN_STRIP = 6,
+    FIRN_STRIP_MAX = 32, /* the highest strip of any set */
     FIRN_PANEL = 16,
     FIRN_UNIT = 32,
     FIRN_SPAN = 256,  /* columns whose scales are decoded together */
-    FIRN_DEPTH = 256, /* depth of a panel: [16, 256] is half of the L1 */
-    FIRN_FEW = 4,     /* at most so many rows stream packed bytes through registers, without panels */
+    FIRN_DEPTH = 256, /* depth of a panel */
+    FIRN_FEW_MAX = 8, /* the most rows that any set streams packed bytes for, without panels */
     FIRN_PACE = 32,
+    FIRN_SLACK = 16, /* cells that packing a strip may write past its end */
 };
 
 /* A cursor over the packed bytes that come next: `rows` pieces of `bytes` bytes, `stride` apart. The micro-kernel asks
- * for `lines` cache lines every FIRN_PACE depth steps, into the L2. They must be spread out: a core has about two dozen
+ * for `lines` cache lines every FIRN_PACE steps, into the L2. They must be spread out: a core has about two dozen
  * miss buffers, and a longer volley of prefetches blocks the loads behind it for a whole memory latency. */
 typedef struct {
     const uint8_t *at;
@@ -42,12 +45,12 @@ static inline void firn_look_ahead(firn_ahead *a)
     }
 }
 
-/* Where a tile of C goes: rows c[0..height), columns [column, column + n_columns), n_columns <= 16. */
+/* Where a tile of C goes: rows c[0..height); of each, the n_columns[i] <= 16 of panel i from column[i] on. */
 typedef struct {
     float *const *c;
-    int64_t column;
-    int n_columns;
-    bool add; /* C += tile */
+    int64_t column[2];
+    int n_columns[2]; /* n_columns[1] is 0 where there is one panel */
+    bool add;         /* C += tile */
 } firn_tile_out;
 
 /* Scales of up to 8 units of many rows, scale-major. */
@@ -61,7 +64,7 @@ typedef struct {
     /* Scales of units [first_unit, first_unit + units), units <= 8, of n_rows <= FIRN_DEPTH rows. */
     void (*scales)(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int units,
                    firn_scale_table *table);
-    /* Depth along W's rows: first[p*16 + c], second[..]; the runs of unit first_unit + j. */
+    /* Depth along W's rows: the panels of the two runs of unit first_unit + j. */
     void (*straight)(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int j,
                      const firn_scale_table *table, float *first, float *second);
     /* Depth along W's columns, lanes along n_rows <= 16 rows; fills the table itself. */
@@ -71,8 +74,8 @@ typedef struct {
     void (*columns)(int j, int column[2]);
 } firn_packed_kernels;
 
-/* n <= FIRN_FEW rows, x contiguous. forward: y[i][r] (+)= W[:,r]' x[i], r in [from, to), sums is scratch of
- * n * (k/32 rounded up to 8). back: dx[i][c] (+)= sum over m rows of W[c,r] dy[i][r], c in [from, to); from is a
+/* n <= the set's few rows, x contiguous. forward: y[i][r] (+)= W[:,r]' x[i], r in [from, to), sums is scratch of
+ * n * firn_few_scratch(k) cells. back: dx[i][c] (+)= sum over m rows of W[c,r] dy[i][r], c in [from, to); from is a
  * multiple of 32, or of 256 where the format's block has 256 elements. */
 typedef struct {
     void (*forward)(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,
@@ -81,20 +84,35 @@ typedef struct {
                  const float *const *dy, float *const *dx, bool add);
 } firn_few_kernels;
 
+static inline int64_t firn_few_scratch(int64_t k)
+{
+    return (k / 2 + 15) / 16 * 16;
+}
+
 typedef struct firn_kernel_set {
     const char *name;
     bool (*usable)(void);
+    bool by_name; /* never chosen otherwise */
+    firn_precision precision;
 
-    /* C (+)= sum over p, in order, one register per element: strip[p*height + i] * panel[p*16 + j]. */
-    void (*tile)(int height, int64_t depth, const float *strip, const float *panel, const firn_tile_out *out,
+    int strip;           /* rows of a strip at most */
+    int strip_direct;    /* the same for tile_rows */
+    int strip_whole;     /* heights are multiples of it, but for the last strip's */
+    int panels;          /* that the micro-kernel takes at once, 1 or 2 */
+    int step_whole;      /* steps are a multiple of it: the frame clears what packing panels leaves */
+    bool wide_attention; /* attention_avx2.c runs here */
+    int few_rows;        /* at most so many rows stream packed bytes through registers, without panels */
+
+    /* C (+)= sum over p, in order: strip[p*height + i] * panel[.][p*16 + j]. */
+    void (*tile)(int height, int64_t steps, const float *strip, const float *const panel[2], const firn_tile_out *out,
                  firn_ahead *ahead);
-    /* The same with the broadcast operand where it lies: rows[i][at + p]. Bit-equal to tile. */
-    void (*tile_rows)(int height, int64_t depth, const float *const *rows, int64_t at, const float *panel,
+    /* The same with the broadcast operand where it lies: rows[i][at + p]. Bit-equal to tile. Or NULL. */
+    void (*tile_rows)(int height, int64_t depth, const float *const *rows, int64_t at, const float *const panel[2],
                       const firn_tile_out *out);
 
     /* strip[p*height + i] = rows[i][at + p] */
     void (*strip_from_rows)(const float *const *rows, int64_t at, int height, int64_t depth, float *strip);
-    /* strip[p*height + i] = columns[p][at + i]; columns[p] has `end` floats. Both may write up to 8 floats past the
+    /* strip[p*height + i] = columns[p][at + i]; columns[p] has `end` floats. Both may write FIRN_SLACK cells past the
      * strip's end. */
     void (*strip_from_columns)(const float *const *columns, int64_t at, int64_t end, int height, int64_t depth,
                                float *strip);
@@ -112,16 +130,23 @@ typedef struct firn_kernel_set {
     const firn_few_kernels *few[FIRN_TYPE_LIMIT];       /* NULL: through panels */
 } firn_kernel_set;
 
-/* The best this processor has, or what FIRN_CPU names if it is usable here. */
-const firn_kernel_set *firn_kernel_set_default(void);
+/* Elements of depth in a cell. */
+static inline int64_t firn_cell(const firn_kernel_set *set)
+{
+    return set->precision == FIRN_PRECISION_BF16 ? 2 : 1;
+}
+
+/* The best this processor has for a precision, or what FIRN_CPU names if it is usable here and has it; NULL when there
+ * is none. There is one for F32 everywhere. */
+const firn_kernel_set *firn_kernel_set_default(firn_precision precision);
 /* All that were compiled, best first, NULL-terminated. */
 extern const firn_kernel_set *const firn_kernel_sets[];
 /* NULL when there is none of that name, or this processor cannot run it. */
 const firn_kernel_set *firn_kernel_set_named(const char *name);
 
-extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector;
+extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector, firn_kernel_set_scalar_bf16;
 #if defined(__x86_64__)
-extern const firn_kernel_set firn_kernel_set_avx2;
+extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512;
 #endif
 
 /* Plain C, for the sets that have nothing faster. */

@@ -9,6 +9,8 @@
 #include <arm_neon.h>
 #endif
 
+enum { STRIP = 6 };
+
 typedef float f4 __attribute__((vector_size(16)));
 
 static bool usable(void)
@@ -37,7 +39,7 @@ static inline __attribute__((always_inline)) void half(const int height, int64_t
                                                        const float *const *rows, int64_t at, const float *panel,
                                                        const firn_tile_out *out, int from)
 {
-    f4 sum[FIRN_STRIP][2];
+    f4 sum[STRIP][2];
 
 #pragma GCC unroll 6
     for (int i = 0; i < height; i++)
@@ -54,8 +56,8 @@ static inline __attribute__((always_inline)) void half(const int height, int64_t
     }
 #pragma GCC unroll 6
     for (int i = 0; i < height; i++) {
-        float edge[8], *c = out->c[i] + out->column + from;
-        const int n = out->n_columns - from < 8 ? out->n_columns - from : 8;
+        float edge[8], *c = out->c[i] + out->column[0] + from;
+        const int n = out->n_columns[0] - from < 8 ? out->n_columns[0] - from : 8;
         memcpy(edge, &sum[i][0], sizeof sum[i][0]);
         memcpy(edge + 4, &sum[i][1], sizeof sum[i][1]);
         for (int j = 0; j < n; j++)
@@ -68,7 +70,7 @@ static inline __attribute__((always_inline)) void both(const int height, int64_t
                                                        const firn_tile_out *out)
 {
     half(height, depth, strip, rows, at, panel, out, 0);
-    if (out->n_columns > 8)
+    if (out->n_columns[0] > 8)
         half(height, depth, strip, rows, at, panel, out, 8);
 }
 
@@ -76,33 +78,33 @@ static inline __attribute__((always_inline)) void both(const int height, int64_t
 #define EACH_HEIGHT(strip, rows, at)                                                                                   \
     switch (height) {                                                                                                  \
     case 1:                                                                                                            \
-        both(1, depth, strip, rows, at, panel, out);                                                                   \
+        both(1, depth, strip, rows, at, panel[0], out);                                                                \
         break;                                                                                                         \
     case 2:                                                                                                            \
-        both(2, depth, strip, rows, at, panel, out);                                                                   \
+        both(2, depth, strip, rows, at, panel[0], out);                                                                \
         break;                                                                                                         \
     case 3:                                                                                                            \
-        both(3, depth, strip, rows, at, panel, out);                                                                   \
+        both(3, depth, strip, rows, at, panel[0], out);                                                                \
         break;                                                                                                         \
     case 4:                                                                                                            \
-        both(4, depth, strip, rows, at, panel, out);                                                                   \
+        both(4, depth, strip, rows, at, panel[0], out);                                                                \
         break;                                                                                                         \
     case 5:                                                                                                            \
-        both(5, depth, strip, rows, at, panel, out);                                                                   \
+        both(5, depth, strip, rows, at, panel[0], out);                                                                \
         break;                                                                                                         \
     case 6:                                                                                                            \
-        both(6, depth, strip, rows, at, panel, out);                                                                   \
+        both(6, depth, strip, rows, at, panel[0], out);                                                                \
         break;                                                                                                         \
     }
 
-static void tile(int height, int64_t depth, const float *strip, const float *panel, const firn_tile_out *out,
+static void tile(int height, int64_t depth, const float *strip, const float *const panel[2], const firn_tile_out *out,
                  firn_ahead *ahead)
 {
     (void)ahead;
     EACH_HEIGHT(strip, NULL, 0)
 }
 
-static void tile_rows(int height, int64_t depth, const float *const *rows, int64_t at, const float *panel,
+static void tile_rows(int height, int64_t depth, const float *const *rows, int64_t at, const float *const panel[2],
                       const firn_tile_out *out)
 {
     EACH_HEIGHT(NULL, rows, at)
@@ -111,6 +113,11 @@ static void tile_rows(int height, int64_t depth, const float *const *rows, int64
 const firn_kernel_set firn_kernel_set_vector = {
     .name = "vector",
     .usable = usable,
+    .strip = STRIP,
+    .strip_direct = STRIP,
+    .strip_whole = 1,
+    .panels = 1,
+    .step_whole = 1,
     .tile = tile,
     .tile_rows = tile_rows,
     .strip_from_rows = firn_scalar_strip_from_rows,

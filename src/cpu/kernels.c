@@ -17,12 +17,12 @@ static firn_gemm_view view_of(const firn_tensor *t, const void *data)
 }
 
 /* The operands of a node; `call` NULL when only shapes matter (takes, work). */
-static firn_gemm describe(const firn_tensor *y, const firn_call *call)
+static firn_gemm describe(const firn_tensor *y, const firn_kernel_set *set, const firn_call *call)
 {
     const firn_op *op = y->op;
     const firn_tensor *w = y->src[0], *x = y->src[1];
     const void *src[4] = {NULL};
-    firn_gemm g = {.type = w->type, .k = w->ne[0], .m = w->ne[1], .out = call ? call->dst : NULL};
+    firn_gemm g = {.type = w->type, .k = w->ne[0], .m = w->ne[1], .out = call ? call->dst : NULL, .set = set};
 
     for (int i = 0; call && i < 4; i++)
         src[i] = call->src[i];
@@ -69,23 +69,24 @@ static firn_gemm describe(const firn_tensor *y, const firn_call *call)
     return g;
 }
 
-static bool takes_product(const firn_tensor *y)
+static bool takes_product(const firn_tensor *y, const firn_kernel_set *set)
 {
     const firn_tensor *w = y->src[0], *x = y->src[1];
 
+    (void)set;
     return firn_gemm_reads(w->type) && w->nb[0] == (int64_t)firn_type_size(w->type) && x->type == FIRN_F32;
 }
 
-static size_t product_work(const firn_tensor *y, int n_threads)
+static size_t product_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
 {
-    const firn_gemm g = describe(y, NULL);
+    const firn_gemm g = describe(y, set, NULL);
 
     return firn_gemm_work_bytes(&g, n_threads);
 }
 
-static void run_product(const firn_call *call, firn_team team)
+static void run_product(const firn_call *call, const firn_kernel_set *set, firn_team team)
 {
-    const firn_gemm g = describe(call->node, call);
+    const firn_gemm g = describe(call->node, set, call);
     firn_gemm_fault fault = {0};
 
     firn_gemm_run(&g, call->work, team, &fault);
@@ -98,10 +99,10 @@ static void run_product(const firn_call *call, firn_team team)
 /* ---- attention: items of the reference, dealt out in turn, since a causal mask makes the later ones longer ---- */
 
 #if defined(__x86_64__)
-static bool takes_attention(const firn_tensor *y)
+static bool takes_attention(const firn_tensor *y, const firn_kernel_set *set)
 {
     (void)y;
-    return firn_kernel_set_default() == &firn_kernel_set_avx2;
+    return set->wide_attention;
 }
 
 static size_t attention_share(const firn_tensor *y)
@@ -109,17 +110,19 @@ static size_t attention_share(const firn_tensor *y)
     return (y->op->work(y) + 63) & ~(size_t)63;
 }
 
-static size_t attention_work(const firn_tensor *y, int n_threads)
+static size_t attention_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
 {
+    (void)set;
     return attention_share(y) * (size_t)n_threads;
 }
 
-static void run_attention(const firn_call *call, firn_team team)
+static void run_attention(const firn_call *call, const firn_kernel_set *set, firn_team team)
 {
     const firn_tensor *y = call->node;
     const int64_t n = firn_op_items(y);
     firn_call mine = *call;
 
+    (void)set;
     mine.work = (char *)call->work + attention_share(y) * (size_t)team.ith;
     for (int64_t i = team.ith; i < n; i += team.nth) {
         if (y->op == &firn_op_attention)

@@ -12,7 +12,7 @@ static firn_status open_model(firn_run *run)
     FIRN_EXPECT(ctx, o->model && o->data, "an evaluation needs a model and data");
     FIRN_TRY(firn_train_options_check(ctx, o));
     firn_train_options_defaults(o);
-    FIRN_TRY(firn_device_open(ctx, o->device, &run->device));
+    FIRN_TRY(firn_train_device_open(ctx, o, &run->device));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     FIRN_TRY(firn_run_context(run));
     FIRN_TRY(firn_language_create(ctx, firn_model_gguf(run->model), &run->language));

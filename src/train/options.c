@@ -59,6 +59,8 @@ const firn_train_option firn_train_option_table[] = {
      "most anonymous memory (K, M, G: powers of 1024; default: what the machine has free)"},
     {"device", 's', false, FIELD(device), "NAME", NO_RANGE,
      "device that computes (default CPU; firn info --devices lists them)"},
+    {"precision", 's', false, FIELD(precision), "P", NO_RANGE,
+     "f32, or bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)"},
 };
 const int firn_n_train_options = (int)(sizeof firn_train_option_table / sizeof *firn_train_option_table);
 
@@ -95,6 +97,7 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
 firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options)
 {
     firn_schedule_kind kind;
+    firn_precision precision;
     uint64_t bytes;
 
     for (int i = 0; i < firn_n_train_options; i++) {
@@ -107,6 +110,8 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
     }
     if (options->schedule)
         FIRN_TRY(firn_schedule_from_name(ctx, options->schedule, &kind));
+    FIRN_EXPECT(ctx, !options->precision || firn_precision_from_name(options->precision, &precision),
+                "precision is f32 or bf16, not '%.40s'", options->precision);
     return options->memory_limit ? firn_parse_bytes(ctx, options->memory_limit, &bytes) : FIRN_OK;
 }
 
@@ -138,6 +143,16 @@ void firn_train_options_defaults(firn_train_options *o)
     default_int(&o->keep, 2);
     o->schedule = o->schedule ? o->schedule : "cosine";
     o->device = o->device ? o->device : "CPU";
+    o->precision = o->precision ? o->precision : firn_precision_name(FIRN_PRECISION_F32);
+}
+
+firn_status firn_train_device_open(firn_context *ctx, const firn_train_options *o, firn_device **device)
+{
+    firn_precision precision;
+
+    if (o->precision && firn_precision_from_name(o->precision, &precision))
+        firn_context_set_precision(ctx, precision);
+    return firn_device_open(ctx, o->device, device);
 }
 
 bool firn_router_losses_wanted(const firn_train_options *o)

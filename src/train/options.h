@@ -28,6 +28,9 @@ void firn_train_options_defaults(firn_train_options *options);
 /* A router's loss has a coefficient above 0. */
 bool firn_router_losses_wanted(const firn_train_options *options);
 
+/* The device that the options name, with their precision. */
+firn_status firn_train_device_open(firn_context *ctx, const firn_train_options *options, firn_device **device);
+
 /* {"model": ..., "steps": ...}: unset ones are null. NULL when memory is short. */
 json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *options);
 /* Unknown keys and values of another type are errors; `where` names the file in them. Strings are copied to the arena.

@@ -126,7 +126,7 @@ firn_status firn_run_open(firn_run *run)
     firn_train_options *o = &run->record.options;
     firn_context *ctx = run->ctx;
 
-    FIRN_TRY(firn_device_open(ctx, o->device, &run->device));
+    FIRN_TRY(firn_train_device_open(ctx, o, &run->device));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     const firn_model_info *info = firn_model_get_info(run->model);
     const firn_gguf *gguf = firn_model_gguf(run->model);

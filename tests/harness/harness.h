@@ -145,6 +145,15 @@ extern const family simple_families[], model_families[], product_families[], bac
 
 /* ---- running ---- */
 
+/* While a device of that precision is tested: products round their operands to bf16. */
+extern bool bf16_references;
+/* A product of weights and activations: what the precision is about. */
+bool is_product(const family *f);
+/* Normalized mean squared error of a product whose two factors were rounded to bf16, against one of exact factors; and
+ * the same of a few sums only, which scatter more. */
+#define BF16_BOUND      4e-5
+#define BF16_SUMS_BOUND 4e-4
+
 /* While differences are taken: references do not round to the result's type, as gradients pass rounding by. */
 extern bool smooth_references;
 

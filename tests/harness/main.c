@@ -1,4 +1,5 @@
-/* test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX] [--output console|csv|json] [--case ...]
+/* test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX] [--precision f32|bf16]
+ *                  [--output console|csv|json] [--case ...]
  *
  * Exit status 0; 1 when anything failed, or a cell that is promised was skipped; 2 when -o, -b or -p match nothing, and
  * for usage. The last line is `N passed, N failed, N skipped`: on standard output with console, on standard error with
@@ -16,19 +17,22 @@
 
 typedef struct {
     const char *mode, *op, *backend, *pattern, *custom;
+    const char *precision; /* NULL: every kernel set's own */
     style style;
     int passed, failed, skipped;
 } options;
 
 static int usage(void)
 {
-    fputs("usage: test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX]\n"
-          "                        [--output console|csv|json] [--case NAME=VALUE,...,type=TYPE]\n"
-          "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them\n"
-          "  -p REGEX    cases whose text, as the console shows it, matches (bugs: defects whose name does)\n"
-          "  --case      (perf) this case of the operation -o instead of the table's\n"
-          "  bugs        plants defects in operations, one at a time, and wants each caught\n",
-          stderr);
+    fputs(
+        "usage: test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX]\n"
+        "                        [--precision f32|bf16] [--output console|csv|json] [--case NAME=VALUE,...,type=TYPE]\n"
+        "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them\n"
+        "  --precision kernel sets of that precision alone; otherwise those of bf16 run the matrix products alone\n"
+        "  -p REGEX    cases whose text, as the console shows it, matches (bugs: defects whose name does)\n"
+        "  --case      (perf) this case of the operation -o instead of the table's\n"
+        "  bugs        plants defects in operations, one at a time, and wants each caught\n",
+        stderr);
     return 2;
 }
 
@@ -276,6 +280,8 @@ static size_t run_target(options *o, const target *t, const regex_t *pattern)
         cells table = {0};
         if (o->op && strcmp(o->op, (*f)->op) != 0)
             continue;
+        if (!o->precision && !is_product(*f) && firn_context_precision(t->ctx) != FIRN_PRECISION_F32)
+            continue;
         collect(o, *f, &all);
         for (size_t i = 0; i < all.n; i++)
             if (matches(&all.items[i], pattern))
@@ -323,7 +329,7 @@ static void target_close(target *t)
     firn_context_destroy(t->ctx);
 }
 
-static bool target_open(target *t, const char *device, const char *name)
+static bool target_open(target *t, const char *device, const char *name, firn_precision precision)
 {
     const bool cpu = strcmp(device, "CPU") == 0;
     firn_context_params params = {.n_threads = 2};
@@ -331,10 +337,14 @@ static bool target_open(target *t, const char *device, const char *name)
     *t = (target){0};
     snprintf(t->name, sizeof t->name, "%s", name);
     t->ctx = firn_context_create(cpu ? &params : NULL);
+    if (t->ctx)
+        firn_context_set_precision(t->ctx, precision);
     bool ok = t->ctx && firn_device_open(t->ctx, device, &t->device) == FIRN_OK;
     if (ok && cpu) {
         params.n_threads = 1;
         t->ctx1 = firn_context_create(&params);
+        if (t->ctx1)
+            firn_context_set_precision(t->ctx1, precision);
         ok = t->ctx1 && firn_device_open(t->ctx1, device, &t->device1) == FIRN_OK;
     }
     if (!ok)
@@ -343,18 +353,22 @@ static bool target_open(target *t, const char *device, const char *name)
 }
 
 /* perf runs with the machine's threads, and with its best kernel set unless one is named. */
-static bool target_open_fast(target *t, const options *o)
+static bool target_open_fast(target *t, const options *o, firn_precision precision)
 {
     const char *set = o->backend && strncasecmp(o->backend, "CPU:", 4) == 0 ? o->backend + 4 : NULL;
 
     *t = (target){0};
     for (int i = 0; set && firn_kernel_sets[i]; i++)
-        if (strcasecmp(set, firn_kernel_sets[i]->name) == 0 && firn_kernel_sets[i]->usable())
+        if (strcasecmp(set, firn_kernel_sets[i]->name) == 0 && firn_kernel_sets[i]->usable()) {
             setenv("FIRN_CPU", firn_kernel_sets[i]->name, 1);
+            precision = firn_kernel_sets[i]->precision;
+        }
     snprintf(t->name, sizeof t->name, "%s%s", "CPU", set && getenv("FIRN_CPU") ? o->backend + 3 : "");
     if (!wanted(o, "CPU", set ? t->name : "CPU0"))
         return false;
     t->ctx = firn_context_create(NULL);
+    if (t->ctx)
+        firn_context_set_precision(t->ctx, precision);
     const bool ok = t->ctx && firn_device_open(t->ctx, "CPU", &t->device) == FIRN_OK;
     if (!ok)
         target_close(t);
@@ -381,14 +395,16 @@ static void add_target(options *o, tally *sum, target *t, const regex_t *pattern
 }
 
 /* A process chooses its kernel set once, so each set has a process of its own. One that dies counts as a failure. */
-static void run_set(options *o, tally *sum, const char *set, const regex_t *pattern)
+static void run_set(options *o, tally *sum, const firn_kernel_set *set, const regex_t *pattern)
 {
     char name[32];
     int ends[2];
     tally child = {0};
 
-    snprintf(name, sizeof name, "CPU:%s", set);
+    snprintf(name, sizeof name, "CPU:%s", set->name);
     if (!wanted(o, "CPU", name) && !(o->backend && strcasecmp(o->backend, "CPU0") == 0))
+        return;
+    if (o->precision && strcmp(o->precision, firn_precision_name(set->precision)) != 0)
         return;
     fflush(stdout);
     if (pipe(ends) != 0)
@@ -396,9 +412,9 @@ static void run_set(options *o, tally *sum, const char *set, const regex_t *patt
     const pid_t pid = fork();
     if (pid == 0) {
         target t;
-        setenv("FIRN_CPU", set, 1);
+        setenv("FIRN_CPU", set->name, 1);
         close(ends[0]);
-        if (target_open(&t, "CPU", name))
+        if (target_open(&t, "CPU", name, set->precision))
             add_target(o, &child, &t, pattern);
         fflush(stdout);
         _exit(write(ends[1], &child, sizeof child) == sizeof child ? 0 : 1);
@@ -430,20 +446,24 @@ static int run_all(options *o)
         return 2;
     }
     if (strcmp(o->mode, "perf") == 0) {
+        firn_precision precision = FIRN_PRECISION_F32;
         target t;
-        if (target_open_fast(&t, o))
+        if (o->precision)
+            firn_precision_from_name(o->precision, &precision);
+        if (target_open_fast(&t, o, precision))
             add_target(o, &sum, &t, pattern);
     } else {
         /* Defects take the references' place, which are the same in every set. */
         const bool one = strcmp(o->mode, "bugs") == 0;
         for (int i = 0; firn_kernel_sets[i] && !(one && sum.targets); i++)
             if (firn_kernel_sets[i]->usable())
-                run_set(o, &sum, firn_kernel_sets[i]->name, pattern);
+                run_set(o, &sum, firn_kernel_sets[i], pattern);
     }
     if (o->pattern)
         regfree(&compiled);
     if (sum.targets == 0) {
-        fprintf(stderr, "test-backend-ops: no backend or device is called '%s'\n", o->backend ? o->backend : "CPU");
+        fprintf(stderr, "test-backend-ops: no backend or device is called '%s'%s%s\n", o->backend ? o->backend : "CPU",
+                o->precision ? " with kernels of precision " : "", o->precision ? o->precision : "");
         return 2;
     }
     if (sum.cases == 0) {
@@ -458,6 +478,7 @@ static int run_all(options *o)
 
 int main(int argc, char **argv)
 {
+    firn_precision precision;
     options o = {.style = CONSOLE};
 
     if (argc < 2)
@@ -476,6 +497,8 @@ int main(int argc, char **argv)
             o.backend = value;
         else if (strcmp(argv[i], "-p") == 0)
             o.pattern = value;
+        else if (strcmp(argv[i], "--precision") == 0 && firn_precision_from_name(value, &precision))
+            o.precision = value;
         else if (strcmp(argv[i], "--case") == 0)
             o.custom = value;
         else if (strcmp(argv[i], "--output") == 0 && strcmp(value, "console") == 0)

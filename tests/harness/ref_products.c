@@ -4,6 +4,20 @@
 #include <math.h>
 #include <string.h>
 
+bool bf16_references;
+
+bool is_product(const family *f)
+{
+    return f->reference == ref_mul_mat || f->reference == ref_out_prod || f->reference == ref_mul_mat_id ||
+           f->reference == ref_mul_mat_id_back || f->reference == ref_out_prod_id;
+}
+
+/* A weight or activation as a product takes it. */
+static double factor(double v)
+{
+    return bf16_references ? round_to(FIRN_BF16, v) : v;
+}
+
 void ref_mul_mat(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
 {
     const dtensor *w = &src[0], *x = &src[1];
@@ -15,7 +29,7 @@ void ref_mul_mat(const test_case *c, const firn_tensor *node, const dtensor *src
         const double *a = dat(w, 0, j, i2 % w->ne[2], i3 % w->ne[3]), *b = dat(x, 0, n, i2, i3);
         double sum = 0;
         for (int64_t i = 0; i < w->ne[0]; i++)
-            sum += a[i] * b[i];
+            sum += factor(a[i]) * factor(b[i]);
         *dat(y, j, n, i2, i3) = sum;
     }
 }
@@ -30,10 +44,10 @@ void ref_out_prod(const test_case *c, const firn_tensor *node, const dtensor *sr
         for (int64_t i2 = 0; i2 < b->ne[2]; i2++)
             for (int64_t r = 0; r < b->ne[1]; r++)
                 for (int64_t p = 0; p < b->ne[0]; p++) {
-                    const double *row = dat(a, 0, r, i2 % a->ne[2], i3 % a->ne[3]), f = *dat(b, p, r, i2, i3);
+                    const double *row = dat(a, 0, r, i2 % a->ne[2], i3 % a->ne[3]), f = factor(*dat(b, p, r, i2, i3));
                     double *out = dat(y, 0, p, i2, i3);
                     for (int64_t i = 0; i < a->ne[0]; i++)
-                        out[i] += row[i] * f;
+                        out[i] += factor(row[i]) * f;
                 }
 }
 
@@ -55,7 +69,7 @@ void ref_mul_mat_id(const test_case *c, const firn_tensor *node, const dtensor *
         const int64_t at = table->v ? (int64_t)table->v[e] / node->src[0]->nb[2] : e;
         for (int64_t j = 0; j < w->ne[1]; j++)
             for (int64_t i = 0; i < w->ne[0]; i++)
-                *dat(y, j, s, t, 0) += *dat(w, i, j, at, 0) * *dat(x, i, s % x->ne[1], t, 0);
+                *dat(y, j, s, t, 0) += factor(*dat(w, i, j, at, 0)) * factor(*dat(x, i, s % x->ne[1], t, 0));
     }
 }
 
@@ -69,7 +83,7 @@ void ref_mul_mat_id_back(const test_case *c, const firn_tensor *node, const dten
     {
         for (int64_t j = 0; j < w->ne[1]; j++)
             for (int64_t i = 0; i < w->ne[0]; i++)
-                *dat(dx, i, s, t, 0) += *dat(w, i, j, e, 0) * *dat(dy, j, s, t, 0);
+                *dat(dx, i, s, t, 0) += factor(*dat(w, i, j, e, 0)) * factor(*dat(dy, j, s, t, 0));
     }
 }
 
@@ -83,7 +97,7 @@ void ref_out_prod_id(const test_case *c, const firn_tensor *node, const dtensor 
     {
         for (int64_t j = 0; j < dy->ne[0]; j++)
             for (int64_t i = 0; i < x->ne[0]; i++)
-                *dat(dw, i, j, e, 0) += *dat(x, i, s % x->ne[1], t, 0) * *dat(dy, j, s, t, 0);
+                *dat(dw, i, j, e, 0) += factor(*dat(x, i, s % x->ne[1], t, 0)) * factor(*dat(dy, j, s, t, 0));
     }
 }
 

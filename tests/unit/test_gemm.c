@@ -1,7 +1,10 @@
 /* The tiled product against plain loops in double precision: every kernel set that this machine runs, every format,
- * product and awkward shape. Outputs start as NaN between canaries; one thread and another number (2 to 5 in turn; for
- * the large shapes all of them, since five threads on few processors mostly wait) must give the same bits. Inputs
- * have exactly their size, so that the address sanitizer sees any read past them. */
+ * product and awkward shape. Outputs start as NaN between canaries; one thread and another number (2, 3, 5 in turn; for
+ * the large shapes all of them and 16, since many threads on few processors mostly wait) must give the same bits.
+ * Inputs have exactly their size, so that the address sanitizer sees any read past them.
+ *
+ * Sets of bf16 are compared with operands rounded to bf16, within the bounds of F32, since only their sums may differ,
+ * and with the operands as they were, within what rounding two factors to 8 bits can do. */
 #include "core/random.h"
 #include "cpu/gemm.h"
 #include "format/format.h"
@@ -11,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 64, THREADS = 5 };
+enum { GUARD = 64, TEAMS = 5 };
+static const int teams[TEAMS] = {1, 2, 3, 5, 16};
 static const float CANARY = 12345.0f;
 
-static firn_context *contexts[THREADS + 1];
+static firn_context *contexts[TEAMS];
 static uint64_t drawn; /* random numbers so far */
 static int cases;      /* so far */
 static bool all_teams; /* every number of threads, not two of them */
@@ -246,12 +250,26 @@ typedef struct {
     double *value, *size,
         *mask; /* laid out as out; size: sum of what the terms could be; mask: 1 where out is written */
     double w_max;
+    bool rounded;
 } reference;
+
+/* To nearest, ties to even. */
+static double bf16_of(double v)
+{
+    int exponent;
+    const double mantissa = frexp(v, &exponent);
+
+    return ldexp(nearbyint(ldexp(mantissa, 8)), exponent - 8);
+}
 
 static void add_term(reference *r, const problem *p, const float *out, double a, double b)
 {
     const int64_t i = out - p->out.data;
 
+    if (r->rounded) {
+        a = bf16_of(a);
+        b = bf16_of(b);
+    }
     r->value[i] += a * b;
     r->size[i] += (fabs(a) + r->w_max) * fabs(b);
 }
@@ -281,11 +299,11 @@ static void add_row(reference *r, const problem *p, const float *w, int64_t a1, 
         }
 }
 
-static reference make_reference(const problem *p)
+static reference make_reference(const problem *p, bool rounded)
 {
     const firn_gemm *g = &p->g;
     const int64_t n = p->out.n_floats, columns = g->kind == FIRN_GEMM_FORWARD ? g->m : g->k;
-    reference r = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), 0};
+    reference r = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), 0, rounded};
 
     assert_true(r.value && r.size && r.mask);
     if (!g->ids) {
@@ -349,20 +367,36 @@ static void run_on_team(void *argument, firn_team team)
     firn_gemm_run(l->g, l->work, team, &l->fault);
 }
 
-static firn_gemm_fault run(const firn_gemm *g, int n_threads)
+static firn_gemm_fault run(const firn_gemm *g, int which)
 {
-    const size_t bytes = firn_gemm_work_bytes(g, n_threads);
+    const size_t bytes = firn_gemm_work_bytes(g, teams[which]);
     launch l = {.g = g, .work = aligned_alloc(64, (bytes + 63) / 64 * 64)};
 
     assert_non_null(l.work);
     memset(l.work, 0xff, bytes); /* nothing in it may be taken for granted */
-    firn_pool_run(firn_context_pool(contexts[n_threads]), run_on_team, &l);
+    firn_pool_run(firn_context_pool(contexts[which]), run_on_team, &l);
     free(l.work);
     return l.fault;
 }
 
+/* Normalized mean square of the values that the reference marks; 0 for so few that all of them may be nearly nothing. */
+static double error_of(const float *out, const reference *r, int64_t n)
+{
+    double error = 0, norm = 0;
+    int marked = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (r->mask[i] != 0) {
+            marked++;
+            error += ((double)out[i] - r->value[i]) * ((double)out[i] - r->value[i]);
+            norm += r->value[i] * r->value[i];
+        }
+    return marked < 16 ? 0 : norm > 0 ? error / norm : error;
+}
+
 static void check(const firn_kernel_set *set, firn_gemm_kind kind, const shape *s, int format)
 {
+    const bool rounded = set->precision == FIRN_PRECISION_BF16;
     problem p = make_problem(kind, s, format);
     const int64_t n = p.out.n_floats;
     float *first = NULL;
@@ -370,11 +404,11 @@ static void check(const firn_kernel_set *set, firn_gemm_kind kind, const shape *
 
     p.g.set = set;
     p.out.data = need((size_t)n * sizeof(float)); /* only for addresses, in the reference */
-    r = make_reference(&p);
+    r = make_reference(&p, rounded);
     float *const nowhere = p.out.data;
     cases++;
-    for (int threads = 1; threads <= THREADS; threads++) {
-        if (!all_teams && threads != 1 && threads != 2 + cases % (THREADS - 1))
+    for (int t = 0; t < TEAMS; t++) {
+        if (!all_teams && t != 0 && t != 1 + cases % 3)
             continue;
         float *const memory = need((size_t)(n + 2 * GUARD) * sizeof(float)), *out = memory + GUARD;
         for (int64_t i = 0; i < n + 2 * GUARD; i++)
@@ -385,13 +419,12 @@ static void check(const firn_kernel_set *set, firn_gemm_kind kind, const shape *
             else if (s->accumulate)
                 out[i] = p.before[i];
         p.g.out = out;
-        const firn_gemm_fault fault = run(&p.g, threads);
+        const firn_gemm_fault fault = run(&p.g, t);
         assert_int_equal(fault.found, s->bad_id);
         if (s->bad_id) {
             assert_int_equal(fault.slot, p.slots / 2);
             assert_int_equal(fault.id, expert_of(&p, p.slots / 2));
         }
-        double error = 0, norm = 0;
         for (int64_t i = 0; i < n + 2 * GUARD; i++) {
             const bool inside = i >= GUARD && i < n + GUARD && r.mask[i - GUARD] != 0;
             if (!inside) {
@@ -400,22 +433,29 @@ static void check(const firn_kernel_set *set, firn_gemm_kind kind, const shape *
                 continue;
             }
             const double want = r.value[i - GUARD], difference = (double)memory[i] - want;
-            error += difference * difference;
-            norm += want * want;
             if (!(fabs(difference) <= 2e-6 * r.size[i - GUARD]))
                 fail_msg("%s kind %d %s k=%lld m=%lld experts=%lld rows=%lld: element %lld is %g, not %g", set->name,
                          kind, firn_type_name(formats[format].type), (long long)s->k, (long long)s->m,
                          (long long)s->n_expert, (long long)(s->n_expert ? p.slots : s->n), (long long)i - GUARD,
                          memory[i], want);
         }
-        if (!(error <= 1e-11 * norm))
-            fail_msg("%s kind %d %s: error %g", set->name, kind, firn_type_name(formats[format].type), error / norm);
+        const double error = error_of(out, &r, n);
+        if (!(error <= 1e-11))
+            fail_msg("%s kind %d %s: error %g", set->name, kind, firn_type_name(formats[format].type), error);
         if (first && memcmp(first, memory, (size_t)(n + 2 * GUARD) * sizeof(float)) != 0)
-            fail_msg("%s kind %d: %d threads give other bits", set->name, kind, threads);
+            fail_msg("%s kind %d: %d threads give other bits", set->name, kind, teams[t]);
         if (first)
             free(memory);
         else
             first = memory;
+    }
+    if (rounded) { /* each factor is within 2^-9 of itself, evenly spread */
+        p.out.data = nowhere;
+        reference exact = make_reference(&p, false);
+        const double error = error_of(first + GUARD, &exact, n);
+        if (!(error <= 4e-5))
+            fail_msg("%s kind %d %s: bf16 error %g", set->name, kind, firn_type_name(formats[format].type), error);
+        free_reference(&exact);
     }
     free(first);
     free(nowhere);
@@ -572,15 +612,19 @@ static void sets_by_name(void **state)
     assert_ptr_equal(firn_kernel_set_named("scalar"), &firn_kernel_set_scalar);
     assert_ptr_equal(firn_kernel_set_named("vector"), &firn_kernel_set_vector);
     assert_null(firn_kernel_set_named("abacus"));
-    assert_non_null(firn_kernel_set_default());
-    assert_ptr_equal(firn_kernel_set_default(), firn_kernel_set_default());
+    assert_non_null(firn_kernel_set_default(FIRN_PRECISION_F32));
+    for (int p = 0; p < 2; p++) {
+        const firn_kernel_set *set = firn_kernel_set_default((firn_precision)p);
+        assert_ptr_equal(set, firn_kernel_set_default((firn_precision)p));
+        assert_true(!set || (int)set->precision == p);
+    }
 }
 
 static int start(void **state)
 {
     (void)state;
-    for (int n = 1; n <= THREADS; n++) {
-        contexts[n] = firn_context_create(&(firn_context_params){.n_threads = n});
+    for (int n = 0; n < TEAMS; n++) {
+        contexts[n] = firn_context_create(&(firn_context_params){.n_threads = teams[n]});
         if (!contexts[n] || !firn_context_pool(contexts[n]))
             return -1;
     }
@@ -590,7 +634,7 @@ static int start(void **state)
 static int finish(void **state)
 {
     (void)state;
-    for (int n = 1; n <= THREADS; n++)
+    for (int n = 0; n < TEAMS; n++)
         firn_context_destroy(contexts[n]);
     return 0;
 }

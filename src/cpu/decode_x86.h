@@ -1,4 +1,4 @@
-/* Vector decoding, shared by the AVX2 kernels of packed formats.
+/* Vector decoding, shared by the x86 kernels of packed formats.
  *
  * A row is walked in units of 32 elements: two runs of 16 columns. For nibble formats the runs are the low and the high
  * halves of the same 16 bytes, so that no byte is unpacked twice. The value is always
@@ -21,21 +21,10 @@
  *   f16, bf16, f32: the weight itself
  *
  * The layouts are GGUF's; src/format/ has one header each. */
-#ifndef FIRN_CPU_DECODE_AVX2_H
-#define FIRN_CPU_DECODE_AVX2_H
+#ifndef FIRN_CPU_DECODE_X86_H
+#define FIRN_CPU_DECODE_X86_H
 
-#include "cpu/kernel_set.h"
-
-#include <immintrin.h>
-#include <string.h>
-
-/* Inlined so that the format is a constant in each instance. Under a sanitizer one instance serves all formats: the
- * code is the same, and compiling hundreds of instrumented copies takes minutes. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define INLINE static inline __attribute__((unused))
-#else
-#define INLINE static inline __attribute__((always_inline))
-#endif
+#include "cpu/vector_x86.h"
 
 enum { SPAN_UNITS = FIRN_SPAN / FIRN_UNIT };
 
@@ -50,10 +39,17 @@ INLINE bool is_plain(firn_type f)
     return f == FIRN_F32 || f == FIRN_F16 || f == FIRN_BF16;
 }
 
-/* The 16 bytes of a unit are its nibbles, and nothing else belongs to its codes. */
+/* The nibbles are places in a table. */
+INLINE bool is_looked_up(firn_type f)
+{
+    return f == FIRN_IQ4_NL || f == FIRN_IQ4_XS || f == FIRN_MXFP4;
+}
+
+/* The 16 bytes of a unit are its nibbles, and nothing else belongs to its codes. With 16 lanes a register holds the
+ * floats of all 16 nibbles, which makes every such format a look-up. */
 INLINE bool is_nibble(firn_type f)
 {
-    return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q4_K;
+    return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q4_K || (LANES == 16 && is_looked_up(f));
 }
 
 /* Nibbles of runs 32 columns apart: a unit spans two scales. */
@@ -200,11 +196,6 @@ INLINE __m256 half_at(const uint8_t *p)
     return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(load16(p))));
 }
 
-INLINE __m256 bfloats_at(const void *p)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16));
-}
-
 /* Halves `step` bytes apart, one per unit; zeros past `units`. */
 INLINE __m256 halves(const uint8_t *b, int64_t step, int units)
 {
@@ -334,85 +325,122 @@ INLINE __m256i codes_of(firn_type f, const uint8_t *row, const unit_place *u)
                                              _mm_srl_epi16(high, _mm_cvtsi32_si128(u->high_shift)));
         code = _mm256_or_si256(code, _mm256_slli_epi16(_mm256_and_si256(two, _mm256_set1_epi8(1)), 4));
     }
-    if (f == FIRN_IQ4_NL || f == FIRN_IQ4_XS || f == FIRN_MXFP4)
+    if (is_looked_up(f))
         code = look_up(f, code);
     return code;
 }
 
-/* The codes of one unit of one row, as floats: v[0..1] are the first run of 16, v[2..3] the second. */
-INLINE void float_codes(firn_type f, const uint8_t *row, const unit_place *u, __m256 v[4])
+#if FIRN_LANES == 16
+/* The floats of the 16 nibbles. */
+INLINE vf nibble_table(firn_type f)
+{
+    if (f == FIRN_MXFP4)
+        return _mm512_setr_ps(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    if (is_looked_up(f))
+        return _mm512_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+/* The low and the high nibbles of 16 bytes, each through its table. */
+INLINE void nibble_floats(const uint8_t *p, vf low, vf high, vf v[2])
+{
+    const __m512i bytes = _mm512_cvtepu8_epi32(load128(p));
+
+    v[0] = _mm512_permutexvar_ps(bytes, low); /* which looks at four bits alone */
+    v[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(bytes, 4), high);
+}
+#endif
+
+/* The codes of one unit of one row, as floats: v[0..RUN) are the first run of 16, then the second. */
+INLINE void float_codes(firn_type f, const uint8_t *row, const unit_place *u, vf v[2 * RUN])
 {
     const uint8_t *p = row + u->bytes;
 
     if (is_nibble(f)) {
+#if FIRN_LANES == 16
+        nibble_floats(p, nibble_table(f), nibble_table(f), v);
+#else
         const __m256i mask = _mm256_set1_epi32(15);
         for (int i = 0; i < 2; i++) {
             const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8 * i)));
             v[i] = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, mask));
             v[2 + i] = _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
         }
+#endif
     } else if (f == FIRN_Q8_0) {
-        for (int i = 0; i < 4; i++)
-            v[i] = bytes_to_float(_mm_loadl_epi64((const __m128i *)(p + 8 * i)));
+        for (int i = 0; i < 2 * RUN; i++)
+            v[i] = vf_bytes((const __m128i *)p, i);
     } else if (f == FIRN_F32) {
-        for (int i = 0; i < 4; i++)
-            v[i] = _mm256_loadu_ps((const float *)p + 8 * i);
+        for (int i = 0; i < 2 * RUN; i++)
+            v[i] = vf_load((const float *)p + LANES * i);
     } else if (f == FIRN_F16) {
-        for (int i = 0; i < 4; i++)
-            v[i] = _mm256_cvtph_ps(load128(p + 16 * i));
+        for (int i = 0; i < 2 * RUN; i++)
+            v[i] = vf_halves(p + 2 * LANES * i);
     } else if (f == FIRN_BF16) {
-        for (int i = 0; i < 4; i++)
-            v[i] = bfloats_at(p + 16 * i);
+        for (int i = 0; i < 2 * RUN; i++)
+            v[i] = vf_bfloats(p + 2 * LANES * i);
     } else {
         const __m256i c = codes_of(f, row, u);
         const __m128i a = _mm256_castsi256_si128(c), b = _mm256_extracti128_si256(c, 1);
+#if FIRN_LANES == 16
+        v[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(a));
+        v[1] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+#else
         v[0] = bytes_to_float(a);
         v[1] = bytes_to_float(_mm_srli_si128(a, 8));
         v[2] = bytes_to_float(b);
         v[3] = bytes_to_float(_mm_srli_si128(b, 8));
+#endif
     }
 }
 
-INLINE void transpose8(__m256 r[8])
+INLINE vf finish(firn_type f, vf code, vf scale, vf shift)
 {
-    __m256 t[8], u[8];
-
-    for (int i = 0; i < 4; i++) {
-        t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
-    }
+    return is_plain(f) ? code : has_shift(f) ? vf_fma(code, scale, shift) : vf_mul(code, scale);
 }
 
-/* One row of functions of a packed format. */
-extern const firn_few_kernels firn_few_avx2_f32;
-#define PACKED(CODE, name)                                                                                             \
-    extern const firn_packed_kernels firn_packed_avx2_##name;                                                          \
-    extern const firn_few_kernels firn_few_avx2_##name;
-#define EACH_PACKED                                                                                                    \
-    PACKED(F16, f16)                                                                                                   \
-    PACKED(BF16, bf16)                                                                                                 \
-    PACKED(Q4_0, q4_0)                                                                                                 \
-    PACKED(Q4_1, q4_1)                                                                                                 \
-    PACKED(Q5_0, q5_0)                                                                                                 \
-    PACKED(Q5_1, q5_1)                                                                                                 \
-    PACKED(Q8_0, q8_0)                                                                                                 \
-    PACKED(Q4_K, q4_k)                                                                                                 \
-    PACKED(Q5_K, q5_k)                                                                                                 \
-    PACKED(Q6_K, q6_k)                                                                                                 \
-    PACKED(IQ4_NL, iq4_nl)                                                                                             \
-    PACKED(IQ4_XS, iq4_xs)                                                                                             \
-    PACKED(MXFP4, mxfp4)
-EACH_PACKED
-#undef PACKED
+/* The weights of one unit of one row; scale and shift point to one number for each run. */
+INLINE void float_weights(firn_type f, const uint8_t *row, const unit_place *u, const float *const scale[2],
+                          const float *const shift[2], vf v[2 * RUN])
+{
+    vf s[2], h[2];
+
+    for (int i = 0; i < 2; i++) {
+        s[i] = is_plain(f) ? vf_zero() : i && one_scale(f) ? s[0] : vf_all(scale[i]);
+        h[i] = !has_shift(f) ? vf_zero() : i && one_scale(f) ? h[0] : vf_all(shift[i]);
+    }
+#if FIRN_LANES == 16
+    if (is_nibble(f)) {
+        const vf low = finish(f, nibble_table(f), s[0], h[0]);
+        nibble_floats(row + u->bytes, low, one_scale(f) ? low : finish(f, nibble_table(f), s[1], h[1]), v);
+        return;
+    }
+#endif
+    float_codes(f, row, u, v);
+    for (int i = 0; i < 2 * RUN; i++)
+        v[i] = finish(f, v[i], s[i / RUN], h[i / RUN]);
+}
+
+/* The formats that have kernels of their own. */
+#define FIRN_EACH_PACKED(X)                                                                                            \
+    X(F16, f16)                                                                                                        \
+    X(BF16, bf16)                                                                                                      \
+    X(Q4_0, q4_0)                                                                                                      \
+    X(Q4_1, q4_1)                                                                                                      \
+    X(Q5_0, q5_0)                                                                                                      \
+    X(Q5_1, q5_1)                                                                                                      \
+    X(Q8_0, q8_0)                                                                                                      \
+    X(Q4_K, q4_k)                                                                                                      \
+    X(Q5_K, q5_k)                                                                                                      \
+    X(Q6_K, q6_k)                                                                                                      \
+    X(IQ4_NL, iq4_nl)                                                                                                  \
+    X(IQ4_XS, iq4_xs)                                                                                                  \
+    X(MXFP4, mxfp4)
+
+#define FIRN_DECLARE_PACKED(CODE, name)                                                                                \
+    extern const firn_packed_kernels FIRN_SET(packed_##name);                                                          \
+    extern const firn_few_kernels FIRN_SET(few_##name);
+FIRN_EACH_PACKED(FIRN_DECLARE_PACKED)
+extern const firn_few_kernels FIRN_SET(few_f32);
 
 #endif

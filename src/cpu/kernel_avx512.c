@@ -1,0 +1,37 @@
+/* The AVX-512 kernel set (F, BW, DQ, VL: every processor since Skylake-X and Zen 4). */
+#if defined(__AVX512F__)
+#define FIRN_LANES          16
+#define FIRN_SET(name)      firn_avx512_##name
+#define FIRN_STRIP          14
+#define FIRN_EACH_STRIP(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#define FIRN_DIRECT         8
+#define FIRN_EACH_DIRECT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#include "cpu/decode_x86.h"
+#include "cpu/tile_x86.h"
+
+static bool usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+#define PACKED(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
+#define FEW(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
+
+const firn_kernel_set firn_kernel_set_avx512 = {
+    .name = "avx512",
+    .usable = usable,
+    .strip = FIRN_STRIP,
+    .strip_direct = FIRN_DIRECT,
+    .strip_whole = 1,
+    .panels = 2,
+    .step_whole = 1,
+    .wide_attention = true,
+    .few_rows = 4,
+    .tile = tile,
+    .tile_rows = tile_rows,
+    FIRN_PACKERS,
+    .packed = {FIRN_EACH_PACKED(PACKED)},
+    .few = {[FIRN_F32] = &FIRN_SET(few_f32), FIRN_EACH_PACKED(FEW)},
+};
+#endif

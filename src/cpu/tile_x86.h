@@ -1,0 +1,256 @@
+/* The micro-kernel and the packing of floats, for any vector width and precision (vector_x86.h). The including file
+ * says FIRN_STRIP, the highest strip, and FIRN_EACH_STRIP(X), X of every height up to it, FIRN_DIRECT and
+ * FIRN_EACH_DIRECT(X) likewise for rows where they lie, and makes its row of functions. */
+#include "cpu/vector_x86.h"
+#include "format/format.h"
+
+/* ---- the micro-kernel ----
+ *
+ * height x 2 vectors: one panel of two AVX2 vectors, or two panels of one AVX-512 vector each. AVX2 6 x 16: twelve sums
+ * hide the latency of two fused multiply-adds a cycle (4 cycles), two registers hold the panel's row, one the
+ * broadcast: 15 of 16. AVX-512 14 x 32: 28 sums, 31 of 32. */
+
+/* Where vector h of a tile's row lies in C, and how many of its lanes there are. */
+INLINE int64_t column_of(const firn_tile_out *out, int h)
+{
+    return LANES == 16 ? out->column[h] : out->column[0] + LANES * h;
+}
+
+INLINE int64_t lanes_of(const firn_tile_out *out, int h)
+{
+    return LANES == 16 ? out->n_columns[h] : out->n_columns[0] - LANES * h;
+}
+
+INLINE void tile_begin(const int height, const int vectors, vf sum[][2], const firn_tile_out *out)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < height; i++)
+#pragma GCC unroll 2
+        for (int h = 0; h < vectors; h++) {
+            sum[i][h] = vf_zero();
+            if (out->add && (LANES == 16 || h == 0))
+                _mm_prefetch((const char *)(out->c[i] + column_of(out, h)), _MM_HINT_T0);
+        }
+}
+
+INLINE void tile_end(const int height, const int vectors, vf sum[][2], const firn_tile_out *out)
+{
+#pragma GCC unroll 2
+    for (int h = 0; h < vectors; h++) {
+        const int64_t column = column_of(out, h), n = lanes_of(out, h);
+        if (n < LANES) { /* the ragged right edge of C */
+#pragma GCC unroll 16
+            for (int i = 0; i < height; i++) {
+                float *c = out->c[i] + column;
+                vf_store_part(c, n, out->add ? vf_add(vf_load_part(c, n), sum[i][h]) : sum[i][h]);
+            }
+            continue;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < height; i++) {
+            float *c = out->c[i] + column;
+            vf_store(c, out->add ? vf_add(vf_load(c), sum[i][h]) : sum[i][h]);
+        }
+    }
+}
+
+/* The broadcast operand is a strip, or with `row` given rows where they lie. */
+INLINE void tile_step(const int height, const int vectors, vf sum[][2], const float *strip, const float *const *row,
+                      int64_t p, const float *first, const float *second)
+{
+    const vf low = vf_load(first), high = vectors == 2 ? vf_load(second) : low;
+#pragma GCC unroll 16
+    for (int i = 0; i < height; i++) {
+        const vf a = vf_all(row ? row[i] + p : strip + i);
+        sum[i][0] = cell_dot(a, low, sum[i][0]);
+        if (vectors == 2)
+            sum[i][1] = cell_dot(a, high, sum[i][1]);
+    }
+}
+
+INLINE void tile_of(const int height, const int vectors, int64_t steps, const float *strip, const float *const panel[2],
+                    const firn_tile_out *out, firn_ahead *ahead)
+{
+    vf sum[FIRN_STRIP][2];
+    const float *first = panel[0], *second = LANES == 16 ? panel[1] : panel[0] + LANES;
+
+    tile_begin(height, vectors, sum, out);
+    for (int64_t p = 0; p < steps;) {
+        const int64_t pause = p + FIRN_PACE < steps ? p + FIRN_PACE : steps;
+        firn_look_ahead(ahead);
+#pragma GCC unroll 4
+        for (; p < pause; p++, first += FIRN_PANEL, second += FIRN_PANEL, strip += height)
+            tile_step(height, vectors, sum, strip, NULL, 0, first, second);
+    }
+    tile_end(height, vectors, sum, out);
+}
+
+#define TILE(height)                                                                                                   \
+    static void tile_##height(int64_t steps, const float *strip, const float *const panel[2],                          \
+                              const firn_tile_out *out, firn_ahead *ahead)                                             \
+    {                                                                                                                  \
+        if (LANES == 8 || out->n_columns[1] > 0)                                                                       \
+            tile_of(height, 2, steps, strip, panel, out, ahead);                                                       \
+        else                                                                                                           \
+            tile_of(height, 1, steps, strip, panel, out, ahead);                                                       \
+    }
+FIRN_EACH_STRIP(TILE) /* heights as constants, so that the sums live in registers */
+#undef TILE
+
+static void tile(int height, int64_t steps, const float *strip, const float *const panel[2], const firn_tile_out *out,
+                 firn_ahead *ahead)
+{
+#define TILE(height) tile_##height,
+    static void (*const tiles[])(int64_t, const float *, const float *const[2], const firn_tile_out *,
+                                 firn_ahead *) = {FIRN_EACH_STRIP(TILE)};
+#undef TILE
+    tiles[height - 1](steps, strip, panel, out, ahead);
+}
+
+#if !defined(FIRN_BF16)
+INLINE void tile_rows_of(const int height, const int vectors, int64_t depth, const float *const *rows, int64_t at,
+                         const float *const panel[2], const firn_tile_out *out)
+{
+    vf sum[FIRN_DIRECT][2];
+    const float *row[FIRN_DIRECT], *first = panel[0], *second = LANES == 16 ? panel[1] : panel[0] + LANES;
+
+    tile_begin(height, vectors, sum, out);
+#pragma GCC unroll 8
+    for (int i = 0; i < height; i++)
+        row[i] = rows[i] + at;
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < depth; p++, first += FIRN_PANEL, second += FIRN_PANEL)
+        tile_step(height, vectors, sum, NULL, row, p, first, second);
+    tile_end(height, vectors, sum, out);
+}
+
+#define TILE(height)                                                                                                   \
+    static void tile_rows_##height(int64_t depth, const float *const *rows, int64_t at, const float *const panel[2],   \
+                                   const firn_tile_out *out)                                                           \
+    {                                                                                                                  \
+        if (LANES == 8 || out->n_columns[1] > 0)                                                                       \
+            tile_rows_of(height, 2, depth, rows, at, panel, out);                                                      \
+        else                                                                                                           \
+            tile_rows_of(height, 1, depth, rows, at, panel, out);                                                      \
+    }
+FIRN_EACH_DIRECT(TILE)
+#undef TILE
+
+static void tile_rows(int height, int64_t depth, const float *const *rows, int64_t at, const float *const panel[2],
+                      const firn_tile_out *out)
+{
+#define TILE(height) tile_rows_##height,
+    static void (*const tiles[])(int64_t, const float *const *, int64_t, const float *const[2],
+                                 const firn_tile_out *) = {FIRN_EACH_DIRECT(TILE)};
+#undef TILE
+    tiles[height - 1](depth, rows, at, panel, out);
+}
+#endif
+
+/* ---- packing floats ---- */
+
+/* Eight steps of 8 rows from rows[from] on, as lanes; rows past n_rows repeat the last. `n` elements are left. */
+INLINE void rows_to_steps(const float *const *rows, int from, int n_rows, int64_t at, int64_t n, __m256 r[8])
+{
+    for (int i = 0; i < 8; i++)
+        r[i] = cells_along(rows[from + i < n_rows ? from + i : n_rows - 1] + at, n);
+    transpose8(r);
+}
+
+/* Eight cells are written where `height` (or what is left of it) are wanted: the next stores overwrite the rest. */
+static void strip_from_rows(const float *const *rows, int64_t at, int height, int64_t depth, float *strip)
+{
+    for (int64_t p = 0; p < depth; p += 8 * CELL) {
+        const int64_t steps = smaller(8, (depth - p + CELL - 1) / CELL);
+        float *to = strip + height * (p / CELL);
+        __m256 low[8], high[8];
+        rows_to_steps(rows, 0, height, at + p, depth - p, low);
+        if (FIRN_STRIP > 8 && height > 8)
+            rows_to_steps(rows, 8, height, at + p, depth - p, high);
+        for (int64_t i = 0; i < steps; i++) {
+            _mm256_storeu_ps(to + height * i, low[i]);
+            if (FIRN_STRIP > 8 && height > 8)
+                _mm256_storeu_ps(to + height * i + 8, high[i]);
+        }
+    }
+}
+
+INLINE void strip_of_columns(const float *const *columns, int64_t at, const int64_t n, int height, int64_t depth,
+                             float *strip)
+{
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < depth; p += CELL) { /* as above: the rest is overwritten */
+        const vf even = vf_load_part(columns[p] + at, n);
+        const vf odd = CELL == 2 && p + 1 < depth ? vf_load_part(columns[p + 1] + at, n) : vf_zero();
+        vf_store(strip + height * (p / CELL), cell_join(even, odd));
+    }
+}
+
+static void strip_from_columns(const float *const *columns, int64_t at, int64_t end, int height, int64_t depth,
+                               float *strip)
+{
+    if (end - at >= LANES)
+        strip_of_columns(columns, at, LANES, height, depth, strip);
+    else
+        strip_of_columns(columns, at, end - at, height, depth, strip);
+}
+
+/* Two panels at once although a copy needs no pairing: rows of 2048 floats lie 8 KiB apart, so every row is a new page
+ * and the same L1 set, and 128 bytes per visit halve the cost of 64. */
+INLINE void panel_straight_of(const float *const *rows, int64_t at, const int n_columns, int64_t depth, float *first,
+                              float *second)
+{
+    for (int64_t p = 0; p < depth; p += CELL)
+        for (int h = 0; h < (n_columns > FIRN_PANEL ? 2 : 1); h++)
+            for (int i = 0; i < RUN; i++) {
+                const int64_t c = FIRN_PANEL * h + LANES * i;
+                const vf even = vf_load_part(rows[p] + at + c, n_columns - c);
+                const vf odd =
+                    CELL == 2 && p + 1 < depth ? vf_load_part(rows[p + 1] + at + c, n_columns - c) : vf_zero();
+                vf_store((h ? second : first) + FIRN_PANEL * (p / CELL) + LANES * i, cell_join(even, odd));
+            }
+}
+
+static void panel_straight(const float *const *rows, int64_t at, int n_columns, int64_t depth, float *first,
+                           float *second)
+{
+    if (n_columns == 2 * FIRN_PANEL)
+        panel_straight_of(rows, at, 2 * FIRN_PANEL, depth, first, second);
+    else if (n_columns == FIRN_PANEL)
+        panel_straight_of(rows, at, FIRN_PANEL, depth, first, second);
+    else
+        panel_straight_of(rows, at, n_columns, depth, first, second);
+}
+
+/* Eight rows at a time and 16 floats of each, a whole cache line: 16 rows 8 KiB apart would evict each other from one
+ * L1 set between the two halves of their lines. */
+static void panel_transposed(const float *const *rows, int64_t at, int n_rows, int64_t depth, float *panel)
+{
+    for (int64_t p = 0; p < depth; p += 16)
+        for (int h = 0; h < FIRN_PANEL; h += 8)
+            for (int64_t q = p; q < smaller(p + 16, depth); q += 8 * CELL) {
+                __m256 r[8];
+                rows_to_steps(rows, h, n_rows, at + q, depth - q, r);
+                for (int64_t i = 0; i < 8 && q + CELL * i < depth; i++)
+                    _mm256_store_ps(panel + FIRN_PANEL * (q / CELL + i) + h, r[i]);
+            }
+}
+
+static void decode(firn_type type, const void *packed, int64_t n, float *out)
+{
+    const uint16_t *h = packed;
+    int64_t i = 0;
+
+    if (type == FIRN_F16)
+        for (; i + LANES <= n; i += LANES)
+            vf_store(out + i, vf_halves(h + i));
+    else if (type == FIRN_BF16)
+        for (; i + LANES <= n; i += LANES)
+            vf_store(out + i, vf_bfloats(h + i));
+    if (i < n)
+        firn_decode_row(type, h + i, n - i, out + i); /* i is 0 except for the two */
+}
+
+#define FIRN_PACKERS                                                                                                   \
+    .strip_from_rows = strip_from_rows, .strip_from_columns = strip_from_columns, .panel_straight = panel_straight,    \
+    .panel_transposed = panel_transposed, .decode = decode
