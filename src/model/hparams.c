@@ -159,7 +159,7 @@ static firn_status windows(firn_context *ctx, firn_model *m)
     for (int64_t i = 0; i < m->hp.n_layer; i++) {
         firn_layer *l = &m->layers[i];
         if (!kv || kv->type != FIRN_KV_ARRAY)
-            l->window = step > 0 && i % step < step - 1;
+            l->window = step == 0 || i % step < step - 1;
         l->window = l->window && m->hp.window > 0;
     }
     return FIRN_OK;

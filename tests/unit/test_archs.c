@@ -1,0 +1,660 @@
+/* Every architecture on a small random model of it (`firn init --like tiny-...`): gradients against differences of the
+ * loss, the key/value cache against whole passes, the forms in which files come (fused products, prediction blocks,
+ * arrays per block, long and short rotary factors), the router's rules, sentences for what is refused. */
+#include "unit/model.h"
+
+#include "model/random_model.h"
+
+#include <stdlib.h>
+
+static const char *const cases[] = {"glm4moe", "gpt-oss-mxfp4", "granitemoe", "qwen2moe"};
+
+static void test_cases(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[512];
+        snprintf(folder, sizeof folder, CASES "/%s", cases[i]);
+        assert_int_equal(verify(folder), 0);
+    }
+}
+
+/* The small shapes, one after the other. */
+static const firn_random_shape *next_tiny(int *i)
+{
+    const firn_random_shape *s;
+
+    while ((s = firn_random_shape_at((*i)++)) != NULL)
+        if (strncmp(s->name, "tiny", 4) == 0)
+            return s;
+    return NULL;
+}
+
+static const char *draw(const char *shape)
+{
+    firn_context *ctx = firn_context_create(NULL);
+    const char *path = in_scratch("model.gguf");
+
+    OK(ctx, firn_random_model_write(ctx, firn_random_shape_find(shape), 0, FIRN_F32, 3, path, NULL));
+    firn_context_destroy(ctx);
+    return path;
+}
+
+/* Every architecture of the list has a small shape and a real one. */
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (int a = 0; firn_archs[a]; a++) {
+        int tiny = 0, real = 0;
+        for (int i = 0; firn_random_shape_at(i); i++) {
+            const firn_random_shape *s = firn_random_shape_at(i);
+            if (strcmp(s->arch, firn_archs[a]->name) == 0)
+                strncmp(s->name, "tiny", 4) == 0 ? tiny++ : real++;
+        }
+        if (!tiny || (!real && strcmp(firn_archs[a]->name, "llama") != 0))
+            fail_msg("%s: %d small shapes, %d real ones", firn_archs[a]->name, tiny, real);
+    }
+}
+
+/* ---- gradients ---- */
+
+static double loss_of(fixture *f, firn_session *session)
+{
+    const firn_batch batch = batch_of(f, 2 * N);
+    double loss;
+    int64_t n;
+
+    OK(f->ctx, firn_session_loss(session, &batch, &loss, &n));
+    return loss;
+}
+
+/* "ffn_up_exps.weight" of "blk.2.ffn_up_exps.weight". */
+static const char *base_of(const char *tensor)
+{
+    return strncmp(tensor, "blk.", 4) == 0 ? strchr(tensor + 4, '.') + 1 : tensor;
+}
+
+/* values += step * direction on all tensors of that base. */
+static void move(firn_adapter *ad, const char *base, const float *direction, double step)
+{
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        const int64_t n = e->b + e->rank * e->n_out * e->n_expert;
+        for (int64_t j = e->a; strcmp(base_of(e->tensor), base) == 0 && j < n; j++)
+            ad->values[j] += (float)(step * (double)direction[j]);
+    }
+}
+
+static double norm2(const firn_adapter *ad, const char *base, const float *x)
+{
+    double sum = 0;
+
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        const int64_t n = e->b + e->rank * e->n_out * e->n_expert;
+        for (int64_t j = e->a; strcmp(base_of(e->tensor), base) == 0 && j < n; j++)
+            sum += (double)x[j] * (double)x[j];
+    }
+    return sum;
+}
+
+/* Where a choice of experts changes the loss jumps, so all of them are used (all of the chosen groups). */
+static void check_slopes(const firn_random_shape *like)
+{
+    const char *shape = like->name;
+    firn_random_shape s = *like;
+    fixture f;
+    firn_session *session;
+    double loss;
+    int64_t n;
+
+    s.n_expert_used = s.n_group ? s.n_expert / s.n_group * s.n_group_used : s.n_expert;
+    s.n_layer = strcmp(s.arch, "smollm3") == 0 ? 4 : 2; /* the fourth does not rotate */
+    firn_context *ctx = firn_context_create(NULL);
+    OK(ctx, firn_random_model_write(ctx, &s, 0, FIRN_F32, 3, in_scratch("slopes.gguf"), NULL));
+    firn_context_destroy(ctx);
+    open_at(&f, in_scratch("slopes.gguf"), NULL, 2);
+    OK(f.ctx, firn_adapter_create(f.ctx, f.model, "all", 3, 6, 1, &f.adapter));
+    firn_adapter *ad = f.adapter;
+    for (int64_t i = 0; i < ad->n_values; i++)
+        if (ad->values[i] == 0)
+            ad->values[i] = 0.02f * sinf((float)i);
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, ad,
+                                  &(firn_session_params){.n_tokens = 2 * N, .train = true}, &session));
+    const firn_batch batch = batch_of(&f, 2 * N);
+    OK(f.ctx, firn_session_gradient(session, &batch, 1, &loss, &n));
+    const size_t bytes = (size_t)ad->n_values * sizeof(float);
+    float *g = malloc(bytes), *start = malloc(bytes);
+    memcpy(g, firn_session_gradients(session), bytes);
+    memcpy(start, ad->values, bytes);
+    for (int i = 0; i < ad->n_entries; i++) {
+        const char *base = base_of(ad->entries[i].tensor);
+        bool seen = false;
+        for (int j = 0; j < i; j++)
+            seen |= strcmp(base_of(ad->entries[j].tensor), base) == 0;
+        if (seen)
+            continue;
+        const double slope = norm2(ad, base, g);
+        assert_true(slope > 0);
+        double best = INFINITY;
+        for (double change = 0.01; change > 0.001 && !(best < 3e-3); change /= 4) {
+            const double h = change / slope;
+            move(ad, base, g, h);
+            const double up = loss_of(&f, session);
+            memcpy(ad->values, start, bytes);
+            move(ad, base, g, -h);
+            const double down = loss_of(&f, session);
+            memcpy(ad->values, start, bytes);
+            best = fmin(best, fabs((up - down) / (2 * h) / slope - 1));
+        }
+        if (!(best < 3e-3))
+            fail_msg("%s, %s: the gradient is off by %.1e", shape, base, best);
+    }
+    free(g);
+    free(start);
+    firn_session_destroy(session);
+    close_fixture(&f);
+}
+
+static void test_slopes(void **state)
+{
+    (void)state;
+    const firn_random_shape *s;
+    int i = 0;
+
+    while ((s = next_tiny(&i)) != NULL)
+        check_slopes(s);
+}
+
+/* ---- logits ---- */
+
+/* Logits of the first n tokens as one document, `stride` positions from one to the next: [n_vocab, n]. */
+static float *strided_logits(const char *path, int n, int stride)
+{
+    fixture f;
+    firn_session *session;
+
+    open_at(&f, path, NULL, 1);
+    float *logits = malloc(sizeof(float) * (size_t)(n * f.model->hp.n_vocab));
+    for (int i = 0; i < n; i++) {
+        f.position[i] = i * stride;
+        f.first[i] = 0;
+    }
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, NULL, &(firn_session_params){.n_tokens = n}, &session));
+    const firn_batch batch = batch_of(&f, n);
+    OK(f.ctx, firn_session_logits(session, &batch, logits));
+    firn_session_destroy(session);
+    close_fixture(&f);
+    return logits;
+}
+
+static float *logits_of(const char *path, int n)
+{
+    return strided_logits(path, n, 1);
+}
+
+/* A prompt, then token by token: the same as a whole pass. */
+static void check_generator(const char *shape)
+{
+    enum { ALL = 2 * N };
+    fixture f;
+    firn_generator *generator;
+    const float *last;
+    const char *path = draw(shape);
+    float *logits = logits_of(path, ALL);
+
+    open_at(&f, path, NULL, 2);
+    const int64_t v = f.model->hp.n_vocab;
+    OK(f.ctx, firn_generator_create(f.ctx, f.device, f.model, NULL, ALL, &generator));
+    for (int t = 0; t < ALL;) {
+        const int n = t == 0 ? 15 : t == 15 ? 4 : 1;
+        OK(f.ctx, firn_generator_feed(generator, f.tokens + t, n, &last));
+        t += n;
+        const double error = nmse(last, logits + (t - 1) * v, v);
+        if (!(error < 1e-10))
+            fail_msg("%s: token %d is off by %.1e", shape, t - 1, error);
+    }
+    free(logits);
+    firn_generator_destroy(generator);
+    close_fixture(&f);
+}
+
+static void test_generators(void **state)
+{
+    (void)state;
+    const firn_random_shape *s;
+    int i = 0;
+
+    while ((s = next_tiny(&i)) != NULL)
+        check_generator(s->name);
+}
+
+/* Factors for long contexts where a document is longer than the original context, those for short ones else. */
+static void test_long_factors(void **state)
+{
+    (void)state;
+    const char *path = draw("tiny-granite"); /* original context: 24 */
+    float *at_24 = logits_of(path, 24), *at_25 = logits_of(path, 25);
+
+    assert_true(nmse(at_24, at_25, 20 * 512) > 1e-8);
+    float *at_20 = logits_of(path, 20);
+    assert_true(nmse(at_20, at_24, 20 * 512) < 1e-12);
+    free(at_24);
+    free(at_25);
+    free(at_20);
+}
+
+/* ---- files in other forms ---- */
+
+/* A model in F32 that is taken apart and put together otherwise. */
+typedef struct {
+    char name[64];
+    int n_dims;
+    int64_t ne[FIRN_MAX_DIMS];
+    float *data;
+} part;
+
+typedef struct {
+    firn_context *ctx;
+    firn_gguf *gguf;
+    firn_gguf_writer *out;
+    part parts[160];
+    int n;
+} rewriting;
+
+static void rewrite_begin(rewriting *r, const char *path)
+{
+    memset(r, 0, sizeof *r);
+    r->ctx = firn_context_create(NULL);
+    OK(r->ctx, firn_gguf_open(r->ctx, path, &r->gguf));
+    OK(r->ctx, firn_gguf_writer_create(r->ctx, &r->out));
+    for (size_t i = 0; i < firn_gguf_n_kv(r->gguf); i++)
+        OK(r->ctx, firn_gguf_put_kv(r->out, firn_gguf_kv_at(r->gguf, i)));
+    for (size_t i = 0; i < firn_gguf_n_tensors(r->gguf); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(r->gguf, i);
+        part *p = &r->parts[r->n++];
+        assert_int_equal(t->type, FIRN_F32);
+        snprintf(p->name, sizeof p->name, "%s", t->name);
+        p->n_dims = t->n_dims;
+        memcpy(p->ne, t->ne, sizeof p->ne);
+        p->data = malloc(t->size);
+        memcpy(p->data, t->data, t->size);
+    }
+}
+
+static part *find(rewriting *r, const char *name)
+{
+    for (int i = 0; i < r->n; i++)
+        if (strcmp(r->parts[i].name, name) == 0)
+            return &r->parts[i];
+    return NULL;
+}
+
+static int64_t count(const part *p)
+{
+    return p->ne[0] * p->ne[1] * p->ne[2] * p->ne[3];
+}
+
+static void drop(part *p)
+{
+    free(p->data);
+    p->name[0] = 0;
+    p->data = NULL;
+}
+
+/* The second part's rows behind the first's, matrix by matrix (or values, vector by vector); the result is named
+ * `name`. */
+static void join(rewriting *r, const char *first, const char *second, const char *name)
+{
+    part *a = find(r, first), *b = find(r, second);
+
+    if (!a || !b)
+        return;
+    const int axis = strstr(first, ".bias") ? 0 : 1;
+    int64_t na = 1, nb = 1;
+    for (int d = 0; d <= axis; d++) {
+        na *= a->ne[d];
+        nb *= b->ne[d];
+    }
+    float *both = malloc(sizeof(float) * (size_t)(count(a) + count(b)));
+    for (int64_t i = 0; i < count(a) / na; i++) {
+        memcpy(both + i * (na + nb), a->data + i * na, sizeof(float) * (size_t)na);
+        memcpy(both + i * (na + nb) + na, b->data + i * nb, sizeof(float) * (size_t)nb);
+    }
+    free(a->data);
+    a->data = both;
+    a->ne[axis] += b->ne[axis];
+    snprintf(a->name, sizeof a->name, "%s", name);
+    drop(b);
+}
+
+static const char *block_name(char name[64], int block, const char *base)
+{
+    snprintf(name, 64, "blk.%d.%s", block, base);
+    return name;
+}
+
+static void join_blocks(rewriting *r, const char *first, const char *second, const char *name)
+{
+    char a[64], b[64], c[64];
+
+    for (int i = 0; i < 8; i++)
+        join(r, block_name(a, i, first), block_name(b, i, second), block_name(c, i, name));
+}
+
+static const char *rewrite_end(rewriting *r, const char *to)
+{
+    const char *path = in_scratch(to);
+
+    for (int i = 0; i < r->n; i++)
+        if (r->parts[i].data)
+            OK(r->ctx, firn_gguf_add_tensor(r->out, r->parts[i].name, FIRN_F32, r->parts[i].n_dims, r->parts[i].ne));
+    OK(r->ctx, firn_gguf_writer_begin(r->out, path));
+    for (int i = 0; i < r->n; i++)
+        if (r->parts[i].data)
+            OK(r->ctx, firn_gguf_writer_data(r->out, r->parts[i].data, sizeof(float) * (size_t)count(&r->parts[i])));
+    OK(r->ctx, firn_gguf_writer_finish(r->out));
+    for (int i = 0; i < r->n; i++)
+        free(r->parts[i].data);
+    firn_gguf_writer_destroy(r->out);
+    firn_gguf_close(r->gguf);
+    firn_context_destroy(r->ctx);
+    return path;
+}
+
+static void same_logits(const char *a, const char *b)
+{
+    float *x = logits_of(a, N), *y = logits_of(b, N);
+
+    const double error = nmse(y, x, N * 512);
+    if (!(error < 1e-12))
+        fail_msg("%s: logits differ by %.1e", b, error);
+    free(x);
+    free(y);
+}
+
+static void test_fused(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"tiny-qwen2moe",   "tiny-gpt-oss", "tiny-glm4moe",
+                                         "tiny-granitemoe", "tiny-ernie",   "tiny-llama3"};
+    rewriting r;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *split = draw(shapes[i]);
+        rewrite_begin(&r, split);
+        join_blocks(&r, "attn_q.weight", "attn_k.weight", "attn_qkv.weight");
+        join_blocks(&r, "attn_qkv.weight", "attn_v.weight", "attn_qkv.weight");
+        join_blocks(&r, "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight");
+        join_blocks(&r, "ffn_gate_exps.bias", "ffn_up_exps.bias", "ffn_gate_up_exps.bias");
+        same_logits(split, rewrite_end(&r, "fused.gguf")); /* biases of q, k, v apart */
+        split = draw(shapes[i]);
+        rewrite_begin(&r, split);
+        join_blocks(&r, "attn_q.weight", "attn_k.weight", "attn_qkv.weight");
+        join_blocks(&r, "attn_qkv.weight", "attn_v.weight", "attn_qkv.weight");
+        join_blocks(&r, "attn_q.bias", "attn_k.bias", "attn_qkv.bias");
+        join_blocks(&r, "attn_qkv.bias", "attn_v.bias", "attn_qkv.bias");
+        same_logits(split, rewrite_end(&r, "fused.gguf"));
+    }
+}
+
+/* Positions do not matter where nothing rotates. */
+static double position_effect(const char *path)
+{
+    float *a = strided_logits(path, N, 1), *b = strided_logits(path, N, 2);
+    const double effect = nmse(b, a, N * 512);
+
+    free(a);
+    free(b);
+    return effect;
+}
+
+static void test_blocks_that_do_not_rotate(void **state)
+{
+    (void)state;
+    rewriting r;
+    char name[64];
+
+    assert_true(position_effect(draw("tiny-smollm3")) > 1e-6);
+    for (int rotating = 0; rotating < 2; rotating++) {
+        rewrite_begin(&r, draw("tiny-smollm3"));
+        for (int i = 0; i < 5; i++) {
+            part *w = find(&r, block_name(name, i, "attn_output.weight"));
+            if (i != 3 && !(rotating && i == 4)) /* block 3 does not rotate, nor does one without an output */
+                memset(w->data, 0, sizeof(float) * (size_t)count(w));
+        }
+        const double effect = position_effect(rewrite_end(&r, "smollm3.gguf"));
+        assert_true(rotating ? effect > 1e-8 : effect == 0);
+    }
+    assert_true(position_effect(draw("tiny-granite")) > 1e-12);
+    rewrite_begin(&r, draw("tiny-granite"));
+    OK(r.ctx, firn_gguf_put_bool(r.out, "granite.rope.scaling.finetuned", false));
+    assert_true(position_effect(rewrite_end(&r, "granite.gguf")) == 0);
+}
+
+/* An adapter on the fused product of gate and up. */
+static void test_fused_slopes(void **state)
+{
+    (void)state;
+    rewriting r;
+    fixture f;
+    firn_session *session;
+    double loss;
+    int64_t n;
+
+    rewrite_begin(&r, draw("tiny-gpt-oss"));
+    join_blocks(&r, "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight");
+    join_blocks(&r, "ffn_gate_exps.bias", "ffn_up_exps.bias", "ffn_gate_up_exps.bias");
+    open_at(&f, rewrite_end(&r, "fused.gguf"), NULL, 2);
+    OK(f.ctx, firn_adapter_create(f.ctx, f.model, "blk.*.ffn_gate_up_exps.weight", 3, 6, 1, &f.adapter));
+    assert_int_equal(f.adapter->n_entries, 4);
+    assert_int_equal(f.adapter->entries[0].n_out, 128);
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, f.adapter,
+                                  &(firn_session_params){.n_tokens = 2 * N, .train = true}, &session));
+    const firn_batch batch = batch_of(&f, 2 * N);
+    OK(f.ctx, firn_session_gradient(session, &batch, 1, &loss, &n));
+    float *g = firn_session_gradients(session);
+    const double slope = norm2(f.adapter, "ffn_gate_up_exps.weight", g), h = 0.02 / slope;
+    move(f.adapter, "ffn_gate_up_exps.weight", g, h);
+    const double up = loss_of(&f, session);
+    move(f.adapter, "ffn_gate_up_exps.weight", g, -2 * h);
+    assert_true(fabs((up - loss_of(&f, session)) / (2 * h) / slope - 1) < 1e-2);
+    firn_session_destroy(session);
+    close_fixture(&f);
+}
+
+static void put_array(rewriting *r, const char *key, const int32_t *values, uint64_t n)
+{
+    OK(r->ctx, firn_gguf_put_array(r->out, key, FIRN_KV_U32, values, n));
+}
+
+/* Prediction blocks do not run; arrays that say for each block what a number said for all change nothing. */
+static void test_prediction_blocks_and_arrays(void **state)
+{
+    (void)state;
+    rewriting r;
+    const char *plain = draw("tiny-glm4moe");
+
+    rewrite_begin(&r, plain);
+    const int32_t heads[] = {6, 6, 6, 1}, kv[] = {2, 2, 2, 1}, ff[] = {192, 0, 0, 0}, used[] = {3, 3, 3, 0};
+    OK(r.ctx, firn_gguf_put_u32(r.out, "glm4moe.block_count", 4));
+    OK(r.ctx, firn_gguf_put_u32(r.out, "glm4moe.nextn_predict_layers", 1));
+    put_array(&r, "glm4moe.attention.head_count", heads, 4);
+    put_array(&r, "glm4moe.attention.head_count_kv", kv, 4);
+    put_array(&r, "glm4moe.feed_forward_length", ff, 4);
+    put_array(&r, "glm4moe.expert_used_count", used, 4);
+    static const char *const extra[] = {"blk.3.nextn.eh_proj.weight", "blk.3.attn_norm.weight"};
+    for (int i = 0; i < 2; i++) {
+        part *p = &r.parts[r.n++];
+        *p = (part){.n_dims = 1, .ne = {7, 1, 1, 1}, .data = calloc(7, sizeof(float))};
+        snprintf(p->name, sizeof p->name, "%s", extra[i]);
+    }
+    same_logits(plain, rewrite_end(&r, "arrays.gguf"));
+}
+
+/* Numbers that differ from block to block. */
+static void test_arrays_that_differ(void **state)
+{
+    (void)state;
+    rewriting r;
+    fixture f;
+    firn_session *session;
+    double loss;
+    int64_t n;
+
+    rewrite_begin(&r, draw("tiny-qwen3moe"));
+    const int32_t used[] = {1, 3};
+    put_array(&r, "qwen3moe.expert_used_count", used, 2);
+    open_at(&f, rewrite_end(&r, "arrays.gguf"), NULL, 1);
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, NULL, &(firn_session_params){.n_tokens = 2 * N}, &session));
+    const firn_batch batch = batch_of(&f, 2 * N);
+    OK(f.ctx, firn_session_loss(session, &batch, &loss, &n));
+    for (int layer = 0; layer < 2; layer++) {
+        int64_t sum = 0;
+        for (int e = 0; e < 8; e++)
+            sum += firn_session_expert_load(session)[layer * 8 + e];
+        assert_int_equal(sum, 2 * N * used[layer]);
+    }
+    firn_session_destroy(session);
+    close_fixture(&f);
+
+    /* Windows by an array: all blocks, then none, against the alternating ones of the number 2. */
+    float *alternating = logits_of(draw("tiny-gpt-oss"), N);
+    for (int turn = 0; turn < 3; turn++) {
+        rewrite_begin(&r, draw("tiny-gpt-oss"));
+        const int32_t pattern[3][4] = {{1, 0, 1, 0}, {1, 1, 1, 1}, {0, 0, 0, 0}};
+        put_array(&r, "gpt-oss.attention.sliding_window_pattern", pattern[turn], 4);
+        float *logits = logits_of(rewrite_end(&r, "windows.gguf"), N);
+        assert_true(turn == 0 ? nmse(logits, alternating, N * 512) == 0 : nmse(logits, alternating, N * 512) > 1e-6);
+        /* The first eight tokens see everything in any case. */
+        assert_true(nmse(logits, alternating, 8 * 512) < 1e-12);
+        free(logits);
+    }
+    free(alternating);
+}
+
+/* ---- the router ---- */
+
+/* Router weights zero: the bias alone chooses. Experts 0 .. 11 in groups of three, the two groups with the largest sums
+ * of two win, and of those the three largest experts. */
+static void test_groups(void **state)
+{
+    (void)state;
+    static const float bias[12] = {0.9f, 0, 0, 0.5f, 0.45f, 0, 0.6f, 0.35f, 0.31f, 0.05f, 0.05f, 0};
+    rewriting r;
+    fixture f;
+    firn_session *session;
+    double loss;
+    int64_t n;
+
+    rewrite_begin(&r, draw("tiny-bailingmoe2"));
+    for (int i = 1; i < 3; i++) {
+        char name[64];
+        part *w = find(&r, block_name(name, i, "ffn_gate_inp.weight"));
+        memset(w->data, 0, sizeof(float) * (size_t)count(w));
+        memcpy(find(&r, block_name(name, i, "exp_probs_b.bias"))->data, bias, sizeof bias);
+    }
+    open_at(&f, rewrite_end(&r, "groups.gguf"), NULL, 1);
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, NULL, &(firn_session_params){.n_tokens = 2 * N}, &session));
+    const firn_batch batch = batch_of(&f, 2 * N);
+    OK(f.ctx, firn_session_loss(session, &batch, &loss, &n));
+    for (int layer = 0; layer < 3; layer++)
+        for (int e = 0; e < 12; e++) {
+            const bool chosen = layer > 0 && (e == 3 || e == 4 || e == 6); /* not 0, whose group is weak */
+            assert_int_equal(firn_session_expert_load(session)[layer * 12 + e], chosen ? 2 * N : 0);
+        }
+    firn_session_destroy(session);
+    close_fixture(&f);
+}
+
+/* ---- what is refused ---- */
+
+static void refused_u32(const char *shape, const char *key, uint32_t value, const char *sentence)
+{
+    rewriting r;
+    firn_model *model = NULL;
+
+    rewrite_begin(&r, draw(shape));
+    OK(r.ctx, firn_gguf_put_u32(r.out, key, value));
+    const char *path = rewrite_end(&r, "refused.gguf");
+    firn_context *ctx = firn_context_create(NULL);
+    assert_int_not_equal(firn_model_open(ctx, path, &model), FIRN_OK);
+    assert_null(model);
+    if (!strstr(firn_error(ctx), sentence))
+        fail_msg("expected '%s' in: %s", sentence, firn_error(ctx));
+    firn_context_destroy(ctx);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    refused_u32("tiny-glm4moe", "glm4moe.expert_gating_func", 4, "glm4moe.expert_gating_func is 4");
+    refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_count", 5, "chooses 3 of 12 experts from 2 of 5 groups");
+    refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_used_count", 4, "from 4 of 4 groups");
+    refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_count", 12, "from 2 of 12 groups");
+    refused_u32("tiny-ernie", "ernie4_5-moe.interleave_moe_layer_step", 0, "interleave_moe_layer_step is 0");
+    refused_u32("tiny-ernie", "ernie4_5-moe.interleave_moe_layer_step", 2, "blk.2.ffn_gate.weight is missing");
+    refused_u32("tiny-ernie", "ernie4_5-moe.expert_shared_feed_forward_length", 64,
+                "blk.1.ffn_gate_shexp.weight should be [128, 64]");
+    refused_u32("tiny-granitemoe", "granitemoe.expert_shared_feed_forward_length", 0,
+                "blk.0.ffn_gate_shexp.weight has no place");
+    refused_u32("tiny-smollm3", "smollm3.rope.dimension_count", 16, "it must equal the head's 32 values");
+    refused_u32("tiny-qwen2moe", "qwen2moe.expert_used_count", 9, "uses 9 of 8 experts");
+}
+
+/* ---- adapters ---- */
+
+static int64_t count_class(fixture *f, const char *targets)
+{
+    firn_adapter *ad;
+
+    OK(f->ctx, firn_adapter_create(f->ctx, f->model, targets, 4, 8, 1, &ad));
+    const int64_t n = ad->n_entries;
+    firn_adapter_destroy(ad);
+    return n;
+}
+
+static void test_shared_targets(void **state)
+{
+    (void)state;
+    fixture f;
+    firn_adapter *ad;
+
+    open_at(&f, draw("tiny-qwen2moe"), NULL, 1);
+    assert_int_equal(count_class(&f, "shared"), 2 * 4);
+    assert_int_equal(count_class(&f, "router"), 2);
+    assert_int_equal(count_class(&f, "all"), 2 * (4 + 1 + 3 + 4) + 1);
+    OK(f.ctx, firn_adapter_create(f.ctx, f.model, "blk.0.ffn_gate_inp_shexp.weight", 4, 8, 1, &ad));
+    assert_int_equal(ad->entries[0].n_out, 1);
+    OK(f.ctx, firn_adapter_save(f.ctx, ad, NULL, in_scratch("shared.gguf")));
+    OK(f.ctx, firn_adapter_load(f.ctx, f.model, in_scratch("shared.gguf"), &f.adapter));
+    assert_memory_equal(ad->values, f.adapter->values, sizeof(float) * (size_t)ad->n_values);
+    firn_adapter_destroy(ad);
+    close_fixture(&f);
+
+    open_at(&f, draw("tiny-glm4moe"), NULL, 1);
+    assert_int_equal(count_class(&f, "shared"), 2 * 3);
+    assert_int_equal(count_class(&f, "dense"), 3);
+    assert_int_equal(count_class(&f, "experts"), 2 * 3);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_generators),
+        cmocka_unit_test(test_long_factors),
+        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_blocks_that_do_not_rotate),
+        cmocka_unit_test(test_fused_slopes),
+        cmocka_unit_test(test_prediction_blocks_and_arrays),
+        cmocka_unit_test(test_arrays_that_differ),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shared_targets),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
