@@ -9,6 +9,7 @@
  * --clock cpu, which counts this process's time only (the prototype's figures agreed with quiet two-thread runs within
  * 2 points). */
 #include "cpu/gemm.h"
+#include "bench/burst.h"
 #include "core/random.h"
 
 #include <getopt.h>
@@ -80,59 +81,16 @@ static void *need(size_t bytes)
     return p;
 }
 
-/* ---- the limit: multiply-adds on vectors in registers ---- */
-
-enum { BURST_STEPS = 200000, BURST_SUMS = 12 };
-static volatile float burst_sink;
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-enum { BURST_LANES = 8 };
-__attribute__((target("avx2,fma"))) static void burst_work(void *argument, firn_team team)
-{
-    __m256 sum[BURST_SUMS], a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(1e-3f);
-
-    for (int i = 0; i < BURST_SUMS; i++)
-        sum[i] = _mm256_set1_ps((float)i);
-    for (int n = 0; n < BURST_STEPS; n++)
-#pragma GCC unroll 12
-        for (int i = 0; i < BURST_SUMS; i++)
-            sum[i] = _mm256_fmadd_ps(sum[i], a, b);
-    float total = 0;
-    for (int i = 0; i < BURST_SUMS; i++)
-        total += _mm256_cvtss_f32(sum[i]);
-    burst_sink = total;
-    (void)argument;
-    (void)team;
-}
-#else
-enum { BURST_LANES = 4 };
-typedef float f4 __attribute__((vector_size(16)));
-static void burst_work(void *argument, firn_team team)
-{
-    f4 sum[BURST_SUMS], a = {0.999f, 0.999f, 0.999f, 0.999f}, b = {1e-3f, 1e-3f, 1e-3f, 1e-3f};
-
-    memset(sum, 0, sizeof sum);
-    for (int n = 0; n < BURST_STEPS; n++)
-#pragma GCC unroll 12
-        for (int i = 0; i < BURST_SUMS; i++)
-            sum[i] = sum[i] * a + b;
-    float total = 0;
-    for (int i = 0; i < BURST_SUMS; i++)
-        total += sum[i][0];
-    burst_sink = total;
-    (void)argument;
-    (void)team;
-}
-#endif
+/* ---- the limit ---- */
 
 /* GFLOP/s of all threads. */
-static double burst(void)
+static double burst_rate(void)
 {
+    const burst b = burst_of_lanes(8);
     const double t = now();
 
-    firn_pool_run(options.pool, burst_work, NULL);
-    return 2e-9 * BURST_STEPS * BURST_SUMS * BURST_LANES * options.threads / (now() - t);
+    firn_pool_run(options.pool, b.work, NULL);
+    return 1e-9 * burst_flops(&b, options.threads) / (now() - t);
 }
 
 /* ---- one case ---- */
@@ -189,11 +147,11 @@ static void measure(job *j, const char *layer_name, const char *op, firn_type ty
         repeat = (int)(1e-3 / (once + 1e-7)) + 1; /* clocks are coarse */
     const double deadline = clock_now(CLOCK_MONOTONIC) + options.patience;
     for (; taken < SAMPLES_MAX && kept < options.samples && clock_now(CLOCK_MONOTONIC) < deadline; taken++) {
-        const double before = burst();
+        const double before = burst_rate();
         t = now();
         for (int i = 0; i < repeat; i++)
             run(j, (int64_t)taken * repeat + i);
-        const double took = (now() - t) / repeat, after = burst();
+        const double took = (now() - t) / repeat, after = burst_rate();
         best_burst = fmax(best_burst, fmax(before, after));
         if (fmin(before, after) < 0.9 * best_burst)
             continue;
@@ -440,7 +398,7 @@ int main(int argc, char **argv)
         return 1;
     double best = 0;
     for (int i = 0; i < 50; i++)
-        best = fmax(best, burst());
+        best = fmax(best, burst_rate());
     printf("burst %.1f GFLOP/s on %d threads, kernel set %s\n", best, options.threads,
            (options.set ? options.set : firn_kernel_set_default(FIRN_PRECISION_F32))->name);
     if (one.k)

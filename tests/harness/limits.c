@@ -1,7 +1,7 @@
 /* What the machine can do: the limits that perf's percentages are of. */
 #include "harness.h"
 
-#include "core/pool.h"
+#include "bench/burst.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,83 +16,20 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- a burst of fused multiply-adds ---- */
-
-enum { CHAINS = 12, ROUNDS = 1000 * 1000 };
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#define BURST(name, options, bits, lanes)                                                                              \
-    __attribute__((target(options), noinline)) static float name(void)                                                 \
-    {                                                                                                                  \
-        const __m##bits a = _mm##bits##_set1_ps(0.999999f), b = _mm##bits##_set1_ps(1e-6f);                            \
-        __m##bits sum[CHAINS];                                                                                         \
-        float total = 0, out[lanes];                                                                                   \
-                                                                                                                       \
-        for (int c = 0; c < CHAINS; c++)                                                                               \
-            sum[c] = _mm##bits##_set1_ps((float)c);                                                                    \
-        for (int r = 0; r < ROUNDS; r++)                                                                               \
-            for (int c = 0; c < CHAINS; c++)                                                                           \
-                sum[c] = _mm##bits##_fmadd_ps(sum[c], a, b);                                                           \
-        for (int c = 0; c < CHAINS; c++) {                                                                             \
-            _mm##bits##_storeu_ps(out, sum[c]);                                                                        \
-            total += out[0] + out[lanes - 1];                                                                          \
-        }                                                                                                              \
-        return total;                                                                                                  \
-    }
-BURST(burst8, "avx2,fma", 256, 8)
-BURST(burst16, "avx512f", 512, 16)
-#define BURSTS                                                                                                         \
-    {burst8, 8, true},                                                                                                 \
-    {                                                                                                                  \
-        burst16, 16, __builtin_cpu_supports("avx512f")                                                                 \
-    }
-#else
-
-__attribute__((noinline)) static float burst8(void)
-{
-    float sum[CHAINS * 8], total = 0;
-
-    for (int c = 0; c < CHAINS * 8; c++)
-        sum[c] = (float)c;
-    for (int r = 0; r < ROUNDS; r++)
-        for (int c = 0; c < CHAINS * 8; c++)
-            sum[c] = fmaf(sum[c], 0.999999f, 1e-6f);
-    for (int c = 0; c < CHAINS * 8; c++)
-        total += sum[c];
-    return total;
-}
-#define BURSTS                                                                                                         \
-    {                                                                                                                  \
-        burst8, 8, true                                                                                                \
-    }
-#endif
-
-typedef struct {
-    float (*run)(void);
-    int lanes;
-    bool usable;
-} burst;
-
 static volatile float sink;
-
-static void burst_work(void *argument, firn_team team)
-{
-    (void)team;
-    sink = ((const burst *)argument)->run();
-}
 
 static double best_flops(firn_pool *pool)
 {
-    burst bursts[] = {BURSTS};
+    enum { RUNS = 15 };
+    const burst bursts[] = {burst_of_lanes(8), burst_of_lanes(16)};
+    const int n = firn_pool_threads(pool);
     double best = 0;
 
-    for (size_t k = 0; k < sizeof bursts / sizeof *bursts; k++)
-        for (int i = 0; bursts[k].usable && i < 3; i++) {
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; bursts[k].usable && i < RUNS; i++) {
             const double start = now();
-            firn_pool_run(pool, burst_work, &bursts[k]);
-            const double rate = 2.0 * bursts[k].lanes * CHAINS * ROUNDS * firn_pool_threads(pool) / (now() - start);
+            firn_pool_run(pool, bursts[k].work, NULL);
+            const double rate = burst_flops(&bursts[k], n) / (now() - start);
             best = rate > best ? rate : best;
         }
     return best;
