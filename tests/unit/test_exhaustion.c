@@ -455,7 +455,7 @@ static firn_status session(firn_context *ctx)
     static const int32_t position[TOKENS] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7};
     static const int32_t first[TOKENS] = {0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8};
     const firn_session_params params = {.n_tokens = TOKENS, .train = true};
-    firn_batch batch = {TOKENS, tokens, tokens, position, first};
+    firn_batch batch = {.n_tokens = TOKENS, .tokens = tokens, .targets = tokens, .position = position, .first = first};
     firn_device *device = NULL;
     firn_model *m = NULL;
     firn_adapter *a = NULL;
