@@ -57,15 +57,21 @@ typedef enum {
 } firn_product_kind;
 
 /* Set to zero what a kind does not use.
- *   w      any type that firn_type_can_decode; along its rows without gaps
- *   x, dy  F32, any strides
- *   ids    I32 [n_used, n_tokens], any strides: a token may name an expert twice, an expert may have no rows
- *   table  I64 [n_expert], without gaps, MUL_MAT_ID only, or zero: where each expert begins, in bytes from w.data, w
- * then being the buffer they lie in. Entries of experts that no id names are not looked at. out    F32, along its rows
- * without gaps, other strides any that keep its elements apart. From its first byte to its last it holds no byte of an
- * input or of the workspace; between its rows nothing is written. */
+ *
+ * w      any type that firn_type_can_decode; along its rows without gaps
+ *
+ * x, dy  F32, any strides
+ *
+ * ids    I32 [n_used, n_tokens], any strides: a token may name an expert twice, an expert may have no rows
+ *
+ * table  I64 [n_expert] without gaps, or zero; MUL_MAT_ID only: where each expert begins, in bytes from w.data, which
+ * is then the buffer that they lie in. Entries of experts that no id names are not looked at.
+ *
+ * out    F32, along its rows without gaps, other strides any that keep its elements apart. From its first byte to its
+ *        last it holds no byte of an input or the workspace; between its rows nothing is written. */
 typedef struct {
     firn_product_kind kind;
+    firn_precision precision; /* of the operands, see firn_precision; 0 is F32 */
     int n_threads;
     bool accumulate; /* out += product */
     firn_array w, x, dy, ids, table, out;
@@ -75,12 +81,16 @@ typedef struct {
  * are not looked at. */
 FIRN_API firn_status firn_product_work_bytes(firn_context *ctx, const firn_product *product, size_t *bytes);
 
-/* work: as many bytes or more, aligned to 64; contents do not matter, before or after. Activations are not quantized
- * and sums are F32: for sums of up to 4096 terms the normalized mean squared error against double precision is below
- * 1e-11, and an element is off by less than 2e-6 times the sum of (|w| + max |w|) |x|. An id outside [0, n_expert), or
- * an expert that the table puts outside of w, is never read through. The slot's row becomes zeros (accumulating:
- * stays), OUT_PROD_ID leaves the slot out, all else is computed, and the call returns FIRN_ERR_DEVICE with the first
- * such slot in its sentence. */
+/* work: as many bytes or more, aligned to 64; contents do not matter, before or after.
+ *
+ * Activations are not quantized and sums are F32. For sums of up to 4096 terms the normalized mean squared error
+ * against double precision is below 1e-11, and an element is off by less than 2e-6 times the sum of (|w| + max |w|)
+ * |x|. With FIRN_PRECISION_BF16 both operands are rounded to bf16 first (error below 1e-4); a processor that has no
+ * kernels for it is FIRN_ERR_UNSUPPORTED.
+ *
+ * An id outside [0, n_expert), or an expert that the table puts outside of w, is never read through. The slot's row
+ * becomes zeros (accumulating: stays), OUT_PROD_ID leaves the slot out, all else is computed, and the call returns
+ * FIRN_ERR_DEVICE with the first such slot in its sentence. */
 FIRN_API firn_status firn_product_run(firn_context *ctx, const firn_product *product, void *work, size_t work_bytes);
 
 /* ---- weight formats ---- */

@@ -254,23 +254,23 @@ static void processor_name(char *name, size_t size)
         fclose(f);
 }
 
-/* The kernel set for the context's precision. One asked for by name is one that runs here and has that precision:
- * falling back in silence would measure something else. */
-static firn_status choose_set(firn_context *ctx, const firn_kernel_set **set)
+/* One asked for by name is one that runs here and has that precision: falling back in silence would measure something
+ * else. */
+firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const firn_kernel_set **set)
 {
-    const char *wish = getenv("FIRN_CPU"), *precision = firn_precision_name(ctx->precision);
+    const char *wish = getenv("FIRN_CPU"), *precision = firn_precision_name(wanted);
     const firn_kernel_set *named = wish ? firn_kernel_set_named(wish) : NULL;
     char names[128] = "";
 
-    *set = firn_kernel_set_default(ctx->precision);
+    *set = firn_kernel_set_default(wanted);
     if (!wish && !*set)
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
                          "this processor has no kernels of precision %s: they need AMX or AVX-512 with bf16",
                          precision);
-    if (!wish || (named && named->precision == ctx->precision))
+    if (!wish || (named && named->precision == wanted))
         return FIRN_OK;
     for (int i = 0; firn_kernel_sets[i]; i++)
-        if (firn_kernel_sets[i]->usable() && firn_kernel_sets[i]->precision == ctx->precision)
+        if (firn_kernel_sets[i]->usable() && firn_kernel_sets[i]->precision == wanted)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "",
                      firn_kernel_sets[i]->name);
     return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
@@ -285,7 +285,7 @@ firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
 
     if (!d)
         return FIRN_ERR_MEMORY;
-    const firn_status s = choose_set(ctx, &d->set);
+    const firn_status s = firn_cpu_choose_set(ctx, ctx->precision, &d->set);
     if (s != FIRN_OK) {
         firn_free(ctx, d);
         return s;

@@ -15,6 +15,9 @@ typedef struct {
     void (*run)(const firn_call *call, const firn_kernel_set *set, firn_team team);
 } firn_cpu_kernel;
 
+/* The kernel set of a precision, or of FIRN_CPU's name; refused in words where this machine has none. */
+firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const firn_kernel_set **set);
+
 /* NULL-op-terminated; the first that takes a node runs it. */
 extern const firn_cpu_kernel firn_cpu_kernels[];
 

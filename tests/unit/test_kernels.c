@@ -463,6 +463,33 @@ static void bad_ids(void **state)
     free_case(&c);
 }
 
+/* Rounded operands, on the kernel set that every processor has: coarser than F32, but not by more. */
+static void bf16_operands(void **state)
+{
+    test_case c = routed(FIRN_PRODUCT_MUL_MAT_ID, FIRN_Q8_0, IDS_DENSE, 1, false);
+    double error = 0, norm = 0;
+    size_t bytes;
+
+    (void)state;
+    assert_int_equal(run(&c, 1), FIRN_OK);
+    float *exact = need((size_t)c.out_floats * 4);
+    memcpy(exact, c.out, (size_t)c.out_floats * 4);
+    c.p.precision = FIRN_PRECISION_BF16;
+    setenv("FIRN_CPU", "scalar-bf16", 1);
+    assert_int_equal(run(&c, 2), FIRN_OK);
+    c.p.precision = FIRN_PRECISION_F32;
+    assert_int_equal(firn_product_work_bytes(ctx, &c.p, &bytes), FIRN_ERR_UNSUPPORTED); /* not what FIRN_CPU says */
+    unsetenv("FIRN_CPU");
+    for (int64_t i = 0; i < c.out_floats; i++) {
+        const double off = (double)c.out[i] - (double)exact[i];
+        error += c.written[i] ? off * off : 0;
+        norm += c.written[i] ? (double)exact[i] * (double)exact[i] : 0;
+    }
+    assert_true(error > 1e-9 * norm && error < 1e-4 * norm);
+    free(exact);
+    free_case(&c);
+}
+
 /* No tokens: OUT_PROD_ID gives zeros, the others have nothing to write. */
 static void no_tokens(void **state)
 {
@@ -505,6 +532,7 @@ static void make_k_huge(firn_product *p)
 #define CHANGES(X)                                                                                                     \
     X(p->kind = (firn_product_kind)5, "5 is no kind of product")                                                       \
     X(p->kind = (firn_product_kind)-1, "-1 is no kind of product")                                                     \
+    X(p->precision = (firn_precision)2, "MUL_MAT_ID: 2 is no precision")                                               \
     X(p->n_threads = 4, "4 threads were asked for; the context has 3")                                                 \
     X(p->n_threads = -1, "-1 threads were asked for; the context has 3")                                               \
     X(p->w.type = (firn_type)99, "MUL_MAT_ID: w cannot be of type 99: it has no decoder")                              \
@@ -695,9 +723,9 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(routed_products), cmocka_unit_test(dense_products), cmocka_unit_test(gather_table),
-        cmocka_unit_test(bad_ids),         cmocka_unit_test(no_tokens),      cmocka_unit_test(wrong_shapes),
-        cmocka_unit_test(wrong_addresses), cmocka_unit_test(random_numbers),
+        cmocka_unit_test(routed_products), cmocka_unit_test(dense_products),  cmocka_unit_test(gather_table),
+        cmocka_unit_test(bf16_operands),   cmocka_unit_test(bad_ids),         cmocka_unit_test(no_tokens),
+        cmocka_unit_test(wrong_shapes),    cmocka_unit_test(wrong_addresses), cmocka_unit_test(random_numbers),
     };
 
     return cmocka_run_group_tests(tests, start, finish);
