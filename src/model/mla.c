@@ -200,6 +200,20 @@ static firn_tensor *from_latent(firn_builder *u, firn_tensor *o)
                       "attn_kv_b, values");
 }
 
+/* The latent rows as several equal key-value heads: a device works on those side by side, and a single token has
+ * nothing else to share out. Only where nothing is differentiated; each has at least 8 query heads, since it reads all
+ * keys. */
+static firn_tensor *side_by_side(firn_builder *u, firn_tensor *rows)
+{
+    int64_t n = firn_max_i64(u->block->kind.n_head / 8, 1);
+
+    if (!rows || !u->block->kind.n_cache)
+        return rows;
+    while (u->block->kind.n_head % n)
+        n--;
+    return firn_view(u->g, rows, 3, (int64_t[]){rows->ne[0], n, rows->ne[2]}, (int64_t[]){4, 0, rows->nb[2]}, 0);
+}
+
 /* One key-value head, the latent row, shared by all: [hv, H, n]. */
 static firn_tensor *absorbed(firn_builder *u, firn_tensor *q_nope, firn_tensor *q_pe, firn_tensor *c, firn_tensor *k_pe)
 {
@@ -209,7 +223,7 @@ static firn_tensor *absorbed(firn_builder *u, firn_tensor *q_nope, firn_tensor *
 
     firn_tensor *q = firn_concat(g, exchanged(u, to_latent(u, exchanged(u, q_nope))), q_pe, 0);
     firn_tensor *row = firn_concat(g, c, k_pe, 0);
-    row = firn_build_through_cache(u, row, u->block->k_cache, r + hp->rope.n_rot, 1);
+    row = side_by_side(u, firn_build_through_cache(u, row, u->block->k_cache, r + hp->rope.n_rot, 1));
     firn_tensor *o = firn_attention(g, q, row, columns(u, row, 0, r), u->block->range, NULL, hp->attention_scale, 0);
     o = firn_named(o, "attention among latent rows");
     return firn_cont(g, exchanged(u, from_latent(u, exchanged(u, o))));

@@ -312,7 +312,7 @@ static const firn_random_shape shapes[] = {
      .n_group_used = 2,
      .weights_scale = 2.5f,
      .weights_norm = true},
-    {"tiny-deepseek2", "deepseek2", "deepseek-v3", 512, 128, 3, 4, 4, 64, 160, 12, 3, 64, 512, 1e4f, 1e-6f,
+    {"tiny-deepseek2", "deepseek2", "deepseek-v3", 512, 128, 3, 16, 16, 64, 160, 12, 3, 64, 512, 1e4f, 1e-6f,
      .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 32, .rope_scaling = "yarn", .rope_factor = 16, .yarn_log_multiplier = 0.1f,
      .n_ctx_orig = 24, .n_lead = 1, .n_shared = 2, .gating = 2, .n_group = 4, .n_group_used = 2, .weights_scale = 2.5f,
      .weights_norm = true, .q_rank = 96, .kv_rank = 64, .n_nope = 32, .n_head_v = 32},

@@ -229,7 +229,8 @@ __attribute__((always_inline)) static inline void attention_forward(const firn_c
     for (int64_t item = begin; item < end; item++) {
         const int64_t g = item / n_blocks;
         query_block_at(call, &s, item % n_blocks, &b);
-        memset(sum, 0, (size_t)(rows * s.hv) * sizeof *sum);
+        for (int64_t h = 0; h < group; h++)
+            memset(sum + h * BQ * s.hv, 0, (size_t)(b.n * s.hv) * sizeof *sum);
         for (int64_t r = 0; r < rows; r++) {
             top[r] = sinks ? sinks[g * group + r / BQ] : -INFINITY;
             below[r] = sinks ? 1.0f : 0.0f;
