@@ -16,5 +16,6 @@ const firn_arch firn_arch_llama = {
     .expert_gate = FIRN_OPTIONAL,
     .router = {.gate = FIRN_GATE_SOFTMAX, .renormalize = true},
     .output = FIRN_OPTIONAL,
+    .factors_served = true,
     .verified = "llama mixtral mixtral-q4_0",
 };

@@ -8,5 +8,6 @@ const firn_arch firn_arch_qwen3 = {
     .qk_norm = FIRN_QK_NORM_PER_HEAD,
     .qkv_bias = FIRN_OPTIONAL,
     .output = FIRN_OPTIONAL,
+    .factors_served = true,
     .verified = "qwen3",
 };

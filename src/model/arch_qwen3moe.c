@@ -16,5 +16,6 @@ const firn_arch firn_arch_qwen3moe = {
     .expert_width = "expert_feed_forward_length",
     .router = {.gate = FIRN_GATE_SOFTMAX, .renormalize = true},
     .output = FIRN_OPTIONAL,
+    .factors_served = true,
     .verified = "qwen3moe qwen3moe-q4_k",
 };

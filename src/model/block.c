@@ -49,6 +49,7 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.dx = dx;
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         kind.t[i].bias = l->bias[i] != NULL;
+        kind.t[i].factor = l->factor[i] != NULL;
         if (l->weight[i]) {
             kind.t[i].there = 1;
             kind.t[i].type = l->weight[i]->type;
@@ -98,6 +99,8 @@ static void make_slots(firn_builder *u)
             k->weight[i] = slot_like(g, w);
         if (l->bias[i] && !(i == FIRN_T_ATTN_OUTPUT && m->arch->attn_output_bias_unused))
             k->bias[i] = slot_like(g, l->bias[i]);
+        if (l->factor[i])
+            k->factor[i] = slot_like(g, l->factor[i]);
         if (!w || !k->kind.t[i].rank)
             continue;
         const int64_t r = k->kind.t[i].rank, ne_a[] = {w->ne[0], r, w->ne[2]}, ne_b[] = {r, w->ne[1], w->ne[2]};
@@ -112,13 +115,15 @@ static void make_slots(firn_builder *u)
 
 /* ---- products ---- */
 
-firn_tensor *firn_adapted_product(firn_graph *g, firn_tensor *w, firn_tensor *bias, firn_tensor *a, firn_tensor *b,
-                                  float scale, firn_tensor *x)
+firn_tensor *firn_adapted_product(firn_graph *g, firn_tensor *w, firn_tensor *factor, firn_tensor *bias, firn_tensor *a,
+                                  firn_tensor *b, float scale, firn_tensor *x)
 {
     firn_tensor *y = firn_mul_mat(g, w, x);
 
     if (w)
         firn_named(y, "%s", w->name);
+    if (factor)
+        y = firn_mul(g, y, factor);
     if (a && b) {
         firn_tensor *low = firn_named(firn_scale(g, firn_mul_mat(g, a, x), scale), "%s", a->name);
         y = firn_add(g, y, firn_named(firn_mul_mat(g, b, low), "%s", b->name));
@@ -130,9 +135,9 @@ firn_tensor *firn_build_product(firn_builder *u, firn_tensor_id id, firn_tensor 
 {
     firn_block *k = u->block;
 
-    return firn_named(
-        firn_adapted_product(u->g, k->weight[id], k->bias[id], k->a[id], k->b[id], k->kind.t[id].scale, x), "%s",
-        firn_tensor_rows[id].base);
+    return firn_named(firn_adapted_product(u->g, k->weight[id], k->factor[id], k->bias[id], k->a[id], k->b[id],
+                                           k->kind.t[id].scale, x),
+                      "%s", firn_tensor_rows[id].base);
 }
 
 firn_tensor *firn_build_routed(firn_builder *u, firn_tensor_id id, firn_tensor *x, firn_tensor *ids)
@@ -141,6 +146,12 @@ firn_tensor *firn_build_routed(firn_builder *u, firn_tensor_id id, firn_tensor *
     firn_graph *g = u->g;
     firn_tensor *y = firn_mul_mat_id(g, k->weight[id], x, ids, NULL);
 
+    if (k->factor[id]) {
+        const int64_t n_expert = u->model->hp.n_expert, n = u->layer->n_expert_used * u->n;
+        firn_tensor *of_all = firn_reshape(g, k->factor[id], 2, (int64_t[]){1, n_expert});
+        firn_tensor *chosen = firn_get_rows(g, of_all, firn_reshape(g, firn_cont(g, ids), 1, &n));
+        y = firn_mul(g, y, firn_reshape(g, chosen, 3, (int64_t[]){1, u->layer->n_expert_used, u->n}));
+    }
     if (k->a[id] && k->b[id]) {
         firn_tensor *low = firn_scale(g, firn_mul_mat_id(g, k->a[id], x, ids, NULL), k->kind.t[id].scale);
         firn_named(low, "%s", k->a[id]->name);

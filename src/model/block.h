@@ -16,7 +16,7 @@ typedef struct {
     int64_t n_head, n_head_kv, n_ff, n_ff_expert, n_ff_shared, n_expert_used;
     int32_t experts, rotates;
     struct {
-        int32_t there, bias, rank;
+        int32_t there, bias, factor, rank;
         firn_type type; /* 0 where not there */
         float scale;
     } t[FIRN_T_COUNT];
@@ -37,7 +37,7 @@ typedef struct {
     firn_tensor *k_cache, *v_cache; /* [k_row, n_cache], [v_row, n_cache] */
     firn_tensor *dy;                /* [d, n_tokens] */
     firn_tensor *drouter[2];        /* [1] each: the slopes of balance and z */
-    firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT];
+    firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT], *factor[FIRN_T_COUNT];
     firn_tensor *a[FIRN_T_COUNT], *b[FIRN_T_COUNT], *da[FIRN_T_COUNT], *db[FIRN_T_COUNT];
     /* outputs */
     firn_tensor *y, *dx;
@@ -57,9 +57,9 @@ firn_status firn_block_create(firn_context *ctx, firn_device *device, const firn
                               const firn_block_kind *kind, firn_block **block);
 void firn_block_destroy(firn_context *ctx, firn_block *block);
 
-/* w x, plus s B (A x) where a and b are not NULL, plus bias where it is not NULL. For heads too. */
-firn_tensor *firn_adapted_product(firn_graph *g, firn_tensor *w, firn_tensor *bias, firn_tensor *a, firn_tensor *b,
-                                  float scale, firn_tensor *x);
+/* factor w x, plus s B (A x), plus bias; factor [1], bias, a and b may be NULL. For heads too. */
+firn_tensor *firn_adapted_product(firn_graph *g, firn_tensor *w, firn_tensor *factor, firn_tensor *bias, firn_tensor *a,
+                                  firn_tensor *b, float scale, firn_tensor *x);
 /* Adds to the slots da, db what firn_graph_grad found, where it found something. */
 void firn_add_gradient(firn_graph *g, firn_tensor *slot, firn_tensor *grad);
 /* Makes t an output; a copy of it where it lies in another tensor's memory. */

@@ -71,6 +71,8 @@ static firn_status build(firn_head *k, const firn_model *m, firn_head_task task,
     k->output = slot_of(g, m->output);
     if (m->output_bias)
         k->bias = slot_of(g, m->output_bias);
+    if (m->output_factor)
+        k->factor = slot_of(g, m->output_factor);
     if (e) {
         k->a = firn_slot(g, FIRN_F32, 2, (int64_t[]){e->n_in, e->rank}, "output.lora_a");
         k->b = firn_slot(g, FIRN_F32, 2, (int64_t[]){e->rank, e->n_out}, "output.lora_b");
@@ -78,7 +80,7 @@ static firn_status build(firn_head *k, const firn_model *m, firn_head_task task,
     firn_tensor *picked = firn_named(firn_get_rows(g, k->x, k->pick), "picked rows");
     firn_tensor *h = firn_named(firn_rms_norm(g, picked, k->norm, m->hp.norm_eps), "output_norm");
     firn_tensor *logits =
-        firn_named(firn_adapted_product(g, k->output, k->bias, k->a, k->b, e ? e->scale : 1, h), "logits");
+        firn_named(firn_adapted_product(g, k->output, k->factor, k->bias, k->a, k->b, e ? e->scale : 1, h), "logits");
     if (m->hp.logit_scale != 1)
         logits = firn_named(firn_scale(g, logits, 1 / m->hp.logit_scale), "scaled logits");
     if (task == FIRN_HEAD_LOGITS) {
@@ -158,6 +160,7 @@ firn_status firn_head_bind(firn_head *k, const firn_weights *w, firn_buffer *val
     FIRN_TRY(firn_weights_bind(w, k->exec, k->norm, m->output_norm));
     FIRN_TRY(firn_weights_bind(w, k->exec, k->output, m->output));
     FIRN_TRY(firn_weights_bind(w, k->exec, k->bias, m->output_bias));
+    FIRN_TRY(firn_weights_bind(w, k->exec, k->factor, m->output_factor));
     if (k->a) {
         FIRN_TRY(firn_exec_bind(k->exec, k->a, values, (size_t)k->entry->a * sizeof(float)));
         FIRN_TRY(firn_exec_bind(k->exec, k->b, values, (size_t)k->entry->b * sizeof(float)));

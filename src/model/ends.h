@@ -37,7 +37,7 @@ typedef struct {
     firn_tensor *x;       /* [d, rows] */
     firn_tensor *pick;    /* I32 [chunk] rows of x */
     firn_tensor *targets; /* I32 [chunk] */
-    firn_tensor *norm, *output, *bias, *a, *b;
+    firn_tensor *norm, *output, *factor, *bias, *a, *b;
     firn_tensor *dloss; /* [chunk] */
     firn_tensor *dx;    /* [d, rows], whose picked rows are written; NULL when nobody wants it */
     firn_tensor *da, *db;

@@ -163,6 +163,7 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
         const firn_adapter_entry *e = g->entries[layer * FIRN_T_COUNT + i];
         FIRN_TRY(firn_weights_bind(g->weights, exec, k->weight[i], l->weight[i]));
         FIRN_TRY(firn_weights_bind(g->weights, exec, k->bias[i], l->bias[i]));
+        FIRN_TRY(firn_weights_bind(g->weights, exec, k->factor[i], l->factor[i]));
         if (!e)
             continue;
         FIRN_TRY(firn_exec_bind(exec, k->a[i], g->values, (size_t)e->a * sizeof(float)));

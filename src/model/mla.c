@@ -179,6 +179,8 @@ static firn_tensor *to_latent(firn_builder *u, firn_tensor *q)
     if (u->model->hp.mla.split)
         return firn_build_product(u, FIRN_T_ATTN_K_B, q);
     firn_tensor *y = product_back(u, rows_of(u, k->weight[id], 0, nope), q);
+    if (k->factor[id])
+        y = firn_mul(u->g, y, k->factor[id]);
     if (k->a[id] && k->b[id]) {
         firn_tensor *low = firn_scale(u->g, product_back(u, rows_of(u, k->b[id], 0, nope), q), k->kind.t[id].scale);
         y = firn_add(u->g, y, product_back(u, k->a[id], low));
@@ -195,7 +197,7 @@ static firn_tensor *from_latent(firn_builder *u, firn_tensor *o)
 
     if (u->model->hp.mla.split)
         return firn_build_product(u, FIRN_T_ATTN_V_B, o);
-    return firn_named(firn_adapted_product(u->g, rows_of(u, k->weight[id], nope, hv), NULL, k->a[id],
+    return firn_named(firn_adapted_product(u->g, rows_of(u, k->weight[id], nope, hv), k->factor[id], NULL, k->a[id],
                                            rows_of(u, k->b[id], nope, hv), k->kind.t[id].scale, o),
                       "attn_kv_b, values");
 }

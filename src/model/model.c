@@ -25,8 +25,8 @@ static bool ends_with(const char *s, size_t n, const char *tail)
 const firn_gguf_tensor *firn_model_find(const firn_model *m, const char *name, int *layer, firn_tensor_id *id,
                                         bool *bias)
 {
-    const firn_gguf_tensor *outside[] = {m->token_embd, m->output_norm, m->output,    m->output_bias,
-                                         m->rope_freqs, m->rope_long,   m->rope_short};
+    const firn_gguf_tensor *outside[] = {m->token_embd,    m->output_norm, m->output,    m->output_bias,
+                                         m->output_factor, m->rope_freqs,  m->rope_long, m->rope_short};
 
     *layer = -1;
     *id = FIRN_T_COUNT;
@@ -34,7 +34,7 @@ const firn_gguf_tensor *firn_model_find(const firn_model *m, const char *name, i
     if (strncmp(name, "blk.", 4) != 0) {
         for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
             if (outside[i] && strcmp(outside[i]->name, name) == 0) {
-                *bias = outside[i] == m->output_bias;
+                *bias = outside[i] == m->output_bias || outside[i] == m->output_factor;
                 return outside[i];
             }
         return NULL;
@@ -45,15 +45,19 @@ const firn_gguf_tensor *firn_model_find(const firn_model *m, const char *name, i
         return NULL;
     const char *base = end + 1;
     size_t n = strlen(base);
+    const bool factor = ends_with(base, n, ".scale");
     if (ends_with(base, n, ".weight"))
         n -= strlen(".weight");
     else if (ends_with(base, n, ".bias"))
         n -= strlen(".bias"), *bias = true;
+    else if (factor)
+        n -= strlen(".scale"), *bias = true;
     else
         return NULL;
     for (int t = 0; t < FIRN_T_COUNT; t++)
         if (strlen(firn_tensor_rows[t].base) == n && memcmp(firn_tensor_rows[t].base, base, n) == 0) {
-            const firn_gguf_tensor *found = *bias ? m->layers[i].bias[t] : m->layers[i].weight[t];
+            const firn_layer *l = &m->layers[i];
+            const firn_gguf_tensor *found = factor ? l->factor[t] : *bias ? l->bias[t] : l->weight[t];
             if (!found || strcmp(found->name, name) != 0)
                 return NULL;
             *layer = (int)i;

@@ -54,6 +54,7 @@ typedef struct {
     int64_t window;       /* not 0: it sees hp.window keys */
     bool experts, rotates;
     const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
+    const firn_gguf_tensor *factor[FIRN_T_COUNT]; /* the weight is multiplied by it: [1], of experts [n_expert] */
 } firn_layer;
 
 struct firn_model {
@@ -64,7 +65,7 @@ struct firn_model {
     firn_model_info info;
     char *name;
     firn_layer *layers; /* [n_layer] */
-    const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias;
+    const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *output_factor;
     const firn_gguf_tensor *rope_freqs, *rope_long, *rope_short; /* see firn_model_factors */
 };
 
@@ -90,7 +91,8 @@ const firn_gguf_tensor *firn_model_factors(const firn_model *model, int64_t n_ct
 firn_status firn_model_want_all(firn_context *ctx, firn_model *model);
 
 /* Where a tensor of that name belongs: its block (-1: outside) and id (FIRN_T_COUNT outside the blocks). NULL when the
- * model has none of that name. *bias tells a bias from a weight. */
+ * model has none of that name. *bias: a bias or a
+ * factor, not a weight. */
 const firn_gguf_tensor *firn_model_find(const firn_model *model, const char *name, int *layer, firn_tensor_id *id,
                                         bool *bias);
 /* The class by which it is trained; FIRN_CLASS_NONE for all that never is. */

@@ -518,6 +518,7 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
         const firn_adapter_entry *e = s->entries[layer * FIRN_T_COUNT + i];
         FIRN_TRY(firn_weights_bind(s->weights, exec, k->weight[i], l->weight[i]));
         FIRN_TRY(firn_weights_bind(s->weights, exec, k->bias[i], l->bias[i]));
+        FIRN_TRY(firn_weights_bind(s->weights, exec, k->factor[i], l->factor[i]));
         if (!e)
             continue;
         FIRN_TRY(firn_exec_bind(exec, k->a[i], s->values, (size_t)e->a * sizeof(float)));

@@ -71,6 +71,23 @@ firn_status firn_want_bias(firn_context *ctx, firn_model *m, int i, firn_tensor_
     return want(ctx, m, &m->layers[i].bias[id], presence, name, true, ne0, ne1, 0);
 }
 
+/* "<base>.scale" beside the weight, which is multiplied by it: a tensor's own factor that its blocks do not hold
+ * (NVFP4). Experts have one each. */
+static firn_status want_factors_of(firn_context *ctx, firn_model *m, int i)
+{
+    firn_layer *l = &m->layers[i];
+    char name[NAME_BYTES];
+
+    for (int id = 0; id < FIRN_T_COUNT; id++) {
+        const bool experts = firn_tensor_rows[id].class_ == FIRN_CLASS_EXPERTS;
+        if (!l->weight[id] || firn_tensor_rows[id].class_ == FIRN_CLASS_NONE)
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s.scale", i, firn_tensor_rows[id].base);
+        FIRN_TRY(want(ctx, m, &l->factor[id], FIRN_OPTIONAL, name, true, experts ? l->weight[id]->ne[2] : 1, 0, 0));
+    }
+    return FIRN_OK;
+}
+
 /* ---- attention ---- */
 
 static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
@@ -195,6 +212,21 @@ static bool skipped(const firn_model *m, const char *name)
     return end != name + 4 && *end == '.' && i >= m->hp.n_layer && i < m->hp.n_block;
 }
 
+/* "<tensor>.input_scale" is for engines that round what they multiply, which nothing here does. */
+static bool for_activations(const firn_model *m, const char *name)
+{
+    const size_t n = strlen(name), tail = strlen(".input_scale");
+    char weight[FIRN_MAX_NAME];
+    int layer;
+    firn_tensor_id id;
+    bool bias;
+
+    if (n <= tail || n >= sizeof weight - tail || strcmp(name + n - tail, ".input_scale") != 0)
+        return false;
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)(n - tail), name);
+    return firn_model_find(m, weight, &layer, &id, &bias) != NULL;
+}
+
 static firn_status no_others(firn_context *ctx, const firn_model *m)
 {
     for (size_t i = 0; i < firn_gguf_n_tensors(m->gguf); i++) {
@@ -202,7 +234,8 @@ static firn_status no_others(firn_context *ctx, const firn_model *m)
         int layer;
         firn_tensor_id id;
         bool bias;
-        if (firn_model_find(m, t->name, &layer, &id, &bias) != t && !skipped(m, t->name))
+        if (firn_model_find(m, t->name, &layer, &id, &bias) != t && !skipped(m, t->name) &&
+            !for_activations(m, t->name))
             return firn_fail(ctx, FIRN_ERR_FORMAT, "tensor %s has no place in this %s model", t->name, m->arch->name);
     }
     return FIRN_OK;
@@ -219,10 +252,13 @@ firn_status firn_model_want_all(firn_context *ctx, firn_model *m)
     if (!m->output)
         m->output = m->token_embd;
     FIRN_TRY(want(ctx, m, &m->output_bias, arch->output_bias, "output.bias", true, v, 0, 0));
+    if (m->output != m->token_embd)
+        FIRN_TRY(want(ctx, m, &m->output_factor, FIRN_OPTIONAL, "output.scale", true, 1, 0, 0));
     FIRN_TRY(want_factors(ctx, m));
     for (int i = 0; i < m->hp.n_layer; i++) {
         FIRN_TRY(want_attention(ctx, m, i));
         FIRN_TRY(want_feed_forward(ctx, m, i));
+        FIRN_TRY(want_factors_of(ctx, m, i));
     }
     return no_others(ctx, m);
 }

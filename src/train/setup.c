@@ -344,6 +344,21 @@ static firn_status say_unserved(const firn_run *run, const int tensors[FIRN_CLAS
     return s;
 }
 
+/* Factors beside weights (NVFP4) are part of the model here. */
+static void say_factors(const firn_run *run)
+{
+    const firn_model *m = run->model;
+    bool any = m->output_factor != NULL;
+
+    for (int64_t i = 0; i < m->hp.n_layer; i++)
+        for (int id = 0; id < FIRN_T_COUNT; id++)
+            any |= m->layers[i].factor[id] != NULL;
+    if (any && !m->arch->factors_served)
+        firn_run_say(run,
+                     "warning  llama.cpp ignores some of the model's .scale tensors, all of which are applied here: "
+                     "the adapter is trained on another model than llama.cpp runs");
+}
+
 static firn_status say_trained(const firn_run *run)
 {
     int64_t values[FIRN_CLASS_COUNT] = {0};
@@ -363,6 +378,7 @@ static firn_status say_trained(const firn_run *run)
             firn_text_printf(&t, "%s %s %.3g M in %d tensors", n++ ? "," : "", firn_class_name((firn_class)c),
                              (double)values[c] / 1e6, tensors[c]);
     FIRN_TRY(firn_run_say_text(run, &t));
+    say_factors(run);
     return say_unserved(run, tensors);
 }
 

@@ -194,13 +194,12 @@ static float *logits_of(const char *path, int n)
 }
 
 /* A prompt, then token by token: the same as a whole pass. */
-static void check_generator(const char *shape)
+static void check_generator(const char *path)
 {
     enum { ALL = 2 * N };
     fixture f;
     firn_generator *generator;
     const float *last;
-    const char *path = draw(shape);
     float *logits = logits_of(path, ALL);
 
     open_at(&f, path, NULL, 2);
@@ -212,7 +211,7 @@ static void check_generator(const char *shape)
         t += n;
         const double error = nmse(last, logits + (t - 1) * v, v);
         if (!(error < 1e-10))
-            fail_msg("%s: token %d is off by %.1e", shape, t - 1, error);
+            fail_msg("%s: token %d is off by %.1e", f.model->info.name, t - 1, error);
     }
     free(logits);
     firn_generator_destroy(generator);
@@ -226,7 +225,7 @@ static void test_generators(void **state)
     int i = 0;
 
     while ((s = next_tiny(&i)) != NULL)
-        check_generator(s->name);
+        check_generator(draw(s->name));
 }
 
 /* Factors for long contexts where a document is longer than the original context, those for short ones else. */
@@ -258,7 +257,7 @@ typedef struct {
     firn_context *ctx;
     firn_gguf *gguf;
     firn_gguf_writer *out;
-    part parts[160];
+    part parts[256];
     int n;
 } rewriting;
 
@@ -430,6 +429,55 @@ static void test_blocks_that_do_not_rotate(void **state)
     rewrite_begin(&r, draw("tiny-granite"));
     OK(r.ctx, firn_gguf_put_bool(r.out, "granite.rope.scaling.finetuned", false));
     assert_true(position_effect(rewrite_end(&r, "granite.gguf")) == 0);
+}
+
+static void add_vector(rewriting *r, const char *name, int64_t n, const float *values)
+{
+    part *p = &r->parts[r->n++];
+
+    assert_true(r->n <= (int)(sizeof r->parts / sizeof *r->parts));
+    *p = (part){.n_dims = 1, .ne = {n, 1, 1, 1}, .data = malloc(sizeof(float) * (size_t)n)};
+    snprintf(p->name, sizeof p->name, "%s", name);
+    memcpy(p->data, values, sizeof(float) * (size_t)n);
+}
+
+/* Matrices divided by powers of two, which `.scale` tensors beside them bring back: the same numbers. */
+static void test_factors(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"tiny-qwen2moe", "tiny-gpt-oss", "tiny-deepseek2", "tiny-deepseek2-old"};
+    static const char *const skip[] = {"_norm", "token_embd", "attn_sinks", ".bias", "rope_"};
+    rewriting r;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *plain = draw(shapes[i]);
+        rewrite_begin(&r, plain);
+        for (int j = r.n - 1; j >= 0; j--) {
+            part *p = &r.parts[j];
+            const int64_t E = strstr(p->name, "_exps") ? p->ne[2] : 1;
+            float factors[16];
+            char name[64];
+            bool plain_part = false;
+            for (size_t k = 0; k < sizeof skip / sizeof *skip; k++)
+                plain_part |= strstr(p->name, skip[k]) != NULL;
+            if (plain_part)
+                continue;
+            for (int64_t e = 0; e < E; e++) {
+                factors[e] = ldexpf(1, 1 + (int)((e + j) % 3));
+                for (int64_t k = 0; k < count(p) / E; k++)
+                    p->data[e * (count(p) / E) + k] /= factors[e];
+            }
+            snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(p->name) - strlen(".weight")), p->name);
+            add_vector(&r, name, E, factors);
+            if (j % 2) {
+                snprintf(name, sizeof name, "%.*s.input_scale", (int)(strlen(p->name) - strlen(".weight")), p->name);
+                add_vector(&r, name, E, factors);
+            }
+        }
+        const char *scaled = rewrite_end(&r, "factors.gguf");
+        same_logits(plain, scaled);
+        check_generator(scaled);
+    }
 }
 
 /* An adapter on the fused product of gate and up. */
@@ -649,6 +697,7 @@ int main(void)
         cmocka_unit_test(test_long_factors),
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_blocks_that_do_not_rotate),
+        cmocka_unit_test(test_factors),
         cmocka_unit_test(test_fused_slopes),
         cmocka_unit_test(test_prediction_blocks_and_arrays),
         cmocka_unit_test(test_arrays_that_differ),
