@@ -69,5 +69,9 @@ void firn_profile_add(firn_device *device, const firn_tensor *node, double secon
 
 /* Devices by backend: opens "CPU" and its like; declines other names with FIRN_ERR_UNSUPPORTED. */
 firn_status firn_cpu_open(firn_context *ctx, firn_device **device);
+#ifdef FIRN_METAL /* macOS, and the tests' software Metal device */
+int firn_metal_count(void);
+firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device); /* "MTL<number>" */
+#endif
 
 #endif

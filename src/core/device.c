@@ -11,7 +11,18 @@ firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **
     *device = NULL;
     if (strcasecmp(name, "CPU") == 0 || strcasecmp(name, "CPU0") == 0)
         return firn_cpu_open(ctx, device);
-    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "there is no device '%s' here; there is: CPU", name);
+    char others[96] = "";
+#ifdef FIRN_METAL
+    const int n_metal = firn_metal_count();
+    for (int i = 0; i < n_metal; i++) {
+        char metal[16];
+        snprintf(metal, sizeof metal, "MTL%d", i);
+        if (strcasecmp(name, metal) == 0)
+            return firn_metal_open(ctx, i, device);
+        snprintf(others + strlen(others), sizeof others - strlen(others), ", %s", metal);
+    }
+#endif
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "there is no device '%s' here; there is: CPU%s", name, others);
 }
 
 void firn_device_close(firn_device *device)

@@ -44,7 +44,7 @@ typedef uint16_t firn_half;
 FIRN_INLINE float firn_float_of_bits(uint32_t bits)
 {
 #if defined(__METAL_VERSION__)
-    return metal::as_type<float>(bits);
+    return as_type<float>(bits);
 #elif defined(__CUDACC__)
     return __uint_as_float(bits);
 #else
@@ -57,7 +57,7 @@ FIRN_INLINE float firn_float_of_bits(uint32_t bits)
 FIRN_INLINE uint32_t firn_bits_of_float(float f)
 {
 #if defined(__METAL_VERSION__)
-    return metal::as_type<uint32_t>(f);
+    return as_type<uint32_t>(f);
 #elif defined(__CUDACC__)
     return __float_as_uint(f);
 #else

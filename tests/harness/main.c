@@ -27,7 +27,8 @@ static int usage(void)
     fputs(
         "usage: test-backend-ops test|grad|perf|support|bugs [-o OP] [-b BACKEND] [-p REGEX]\n"
         "                        [--precision f32|bf16] [--output console|csv|json] [--case NAME=VALUE,...,type=TYPE]\n"
-        "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them\n"
+        "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them;\n"
+        "              -b Metal every Metal device, -b MTL0 the first\n"
         "  --precision kernel sets of that precision alone; otherwise those of bf16 run the matrix products alone\n"
         "  -p REGEX    cases whose text, as the console shows it, matches (bugs: defects whose name does)\n"
         "  --case      (perf) this case of the operation -o instead of the table's\n"
@@ -435,6 +436,18 @@ static void run_set(options *o, tally *sum, const firn_kernel_set *set, const re
     sum->skipped += child.skipped;
 }
 
+/* The devices that are not the CPU, as "MTL0": -b Metal, or one by its name. */
+static void run_devices(options *o, tally *sum, const regex_t *pattern)
+{
+    for (int i = 0; i < 16; i++) {
+        char name[16];
+        target t;
+        snprintf(name, sizeof name, "MTL%d", i);
+        if (wanted(o, "Metal", name) && target_open(&t, name, name, FIRN_PRECISION_F32))
+            add_target(o, sum, &t, pattern);
+    }
+}
+
 static int run_all(options *o)
 {
     regex_t compiled;
@@ -458,6 +471,8 @@ static int run_all(options *o)
         for (int i = 0; firn_kernel_sets[i] && !(one && sum.targets); i++)
             if (firn_kernel_sets[i]->usable())
                 run_set(o, &sum, firn_kernel_sets[i], pattern);
+        if (!one && (!o->precision || strcmp(o->precision, "f32") == 0))
+            run_devices(o, &sum, pattern);
     }
     if (o->pattern)
         regfree(&compiled);

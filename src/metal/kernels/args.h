@@ -1,0 +1,47 @@
+/* What the host hands to kernels: plain structs, read by C and MSL alike. Every kernel takes one as buffer(0). */
+#ifndef FIRN_METAL_ARGS_H
+#define FIRN_METAL_ARGS_H
+
+#include "format/common.h"
+
+/* A tensor's shape: elements, and bytes from one to the next (packed types: from block to block). */
+typedef struct {
+    int32_t ne[4];
+    int64_t nb[4];
+} firn_metal_view;
+
+/* The smallest fault so far, written by check kernels alone, one threadgroup at a time: kind 0 is none. `node` is the
+ * host's pointer, passed through. */
+typedef struct {
+    int32_t kind, node_index;
+    int64_t node, index, value, limit;
+} firn_metal_fault;
+
+/* Out of [low, limit): a fault at that place of ids. */
+typedef struct {
+    firn_metal_view ids;
+    int64_t node, limit;
+    int32_t node_index, kind, low;
+} firn_metal_check_args;
+
+/* A matrix product: see products.h. Strides in bytes. */
+typedef struct {
+    int32_t n_columns, n_inner; /* values of a row of y, and what is summed over */
+    int32_t n_rows;             /* dense: rows of one batch; routed: slots */
+    int32_t n_used, n_shared, n_experts, n_tiles;
+    int32_t n_batch, w_repeat[2]; /* dense: x's inner batches, and w's along each axis */
+    int32_t has_table;
+    int64_t w_bytes; /* routed with a table: of all experts' storage */
+    int64_t w_row, w_expert, w_batch[2];
+    int64_t x_value, x_row, x_token, x_batch[2];
+    int64_t y_row, y_token, y_batch[2];
+    int64_t ids_slot, ids_token;
+} firn_metal_product_args;
+
+/* Expert-sorted slots, in the workspace: n_rows numbers of slots, then n_tiles of these. An expert of n_experts has the
+ * slots whose ids name none. */
+typedef struct {
+    int32_t expert, first, n;
+} firn_metal_tile;
+
+#endif

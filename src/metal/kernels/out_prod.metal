@@ -1,0 +1,72 @@
+/* Gradients through frozen weights: OUT_PROD (dense) and MUL_MAT_ID_BACK (routed). See products.h.
+ *
+ *     kernel_out_prod_<type>           y[:, p]    = sum over r of a[:, r] b[p, r]
+ *     kernel_mul_mat_id_back_<type>    dx[:,s,t]  = W[:,:,ids[s,t]] dy[:,s,t], one threadgroup per slot
+ *     kernel_..._tiled_<type>          for many rows per weight
+ *
+ * The weight stays packed: its blocks are walked along columns, 16 values at a time in registers. */
+#include <metal_stdlib>
+using namespace metal;
+
+#include "metal/kernels/products.h"
+
+/* Threadgroup (-, row, batch). */
+template <typename W>
+kernel void out_prod(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *w [[buffer(1)]],
+                     device const uchar *x [[buffer(2)]], device uchar *y [[buffer(3)]],
+                     uint3 group [[threadgroup_position_in_grid]], ushort index [[thread_index_in_threadgroup]],
+                     uint3 n_threads [[threads_per_threadgroup]])
+{
+    const int row = (int)group.y, batch = (int)group.z;
+
+    for (int u = index; u < a.n_columns / W::unit; u += (int)n_threads.x)
+        walk_rows<W>(a, true, weight_of_batch(a, w, batch), row_of_x<false>(a, x, row, batch),
+                     row_of_y<false>(a, y, row, batch), u);
+}
+
+template <typename W>
+kernel void out_prod_tiled(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *w [[buffer(1)]],
+                           device const uchar *x [[buffer(2)]], device uchar *y [[buffer(3)]],
+                           threadgroup float *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                           ushort index [[thread_index_in_threadgroup]], ushort simd [[simdgroup_index_in_threadgroup]])
+{
+    dense_tile<W, true>(a, w, x, y, shared, group, index, simd);
+}
+
+/* Threadgroup (-, slot). */
+template <typename W>
+kernel void mul_mat_id_back(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *w [[buffer(1)]],
+                            device const uchar *x [[buffer(2)]], device uchar *y [[buffer(3)]],
+                            device const uchar *ids [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
+                            ushort index [[thread_index_in_threadgroup]], uint3 n_threads [[threads_per_threadgroup]])
+{
+    const int slot = (int)group.y, e = expert_of_slot(a, ids, slot);
+    const bool found = e >= 0 && e < a.n_experts;
+
+    for (int u = index; u < a.n_columns / W::unit; u += (int)n_threads.x)
+        walk_rows<W>(a, found, w + (found ? (int64_t)e * a.w_expert : 0), row_of_x<true>(a, x, slot, 0),
+                     row_of_y<true>(a, y, slot, 0), u);
+}
+
+template <typename W>
+kernel void
+mul_mat_id_back_tiled(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *w [[buffer(1)]],
+                      device const uchar *x [[buffer(2)]], device uchar *y [[buffer(3)]],
+                      device const int *sorted [[buffer(4)]], threadgroup float *shared [[threadgroup(0)]],
+                      uint3 group [[threadgroup_position_in_grid]], ushort index [[thread_index_in_threadgroup]],
+                      ushort simd [[simdgroup_index_in_threadgroup]])
+{
+    routed_tile<W, true>(a, w, x, y, sorted, (device const long *)w, shared, group, index, simd);
+}
+
+typedef decltype(out_prod<weight_f32>) out_prod_t;
+typedef decltype(out_prod_tiled<weight_f32>) out_prod_tiled_t;
+typedef decltype(mul_mat_id_back<weight_f32>) mul_mat_id_back_t;
+typedef decltype(mul_mat_id_back_tiled<weight_f32>) mul_mat_id_back_tiled_t;
+#define FIRN_KERNELS(type)                                                                                             \
+    template [[host_name("kernel_out_prod_" #type)]] kernel out_prod_t out_prod<weight_##type>;                        \
+    template [[host_name("kernel_out_prod_tiled_" #type)]] kernel out_prod_tiled_t out_prod_tiled<weight_##type>;      \
+    template [[host_name("kernel_mul_mat_id_back_" #type)]] kernel mul_mat_id_back_t mul_mat_id_back<weight_##type>;   \
+    template [[host_name(                                                                                              \
+        "kernel_mul_mat_id_back_tiled_" #type)]] kernel mul_mat_id_back_tiled_t mul_mat_id_back_tiled<weight_##type>;
+FIRN_EACH_WEIGHT(FIRN_KERNELS)

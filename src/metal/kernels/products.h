@@ -1,0 +1,210 @@
+/* One matrix product for all: loader x tile multiply x epilogue.
+ *
+ *     y[c, row] = sum over l of W(l, c) x[l, row]
+ *     forward   W(l, c) = w[l, c]    c runs over w's rows, l along a row
+ *     back      W(l, c) = w[c, l]    c runs along a row, l over w's rows; w stays packed both ways
+ *
+ * Dense: x and y have n_rows rows in each batch, w is repeated over batches. Routed: a row is a slot (s, t), and its
+ * expert says which w; slots come sorted by expert (sort.metal), so that a tile of rows has one w. Sums are float, in
+ * the order of l, and every element has one writer: results do not depend on the device's scheduling.
+ *
+ * Rows form (few rows per weight): forward, a simdgroup sums along a row of w; back, a thread owns `unit` columns and
+ * walks w's rows. Tiled form: TILE_ROWS x TILE_COLUMNS of y per threadgroup on 8x8 simdgroup matrices; both operands
+ * are staged as float (half would cost 1e-7 of normalized squared error, and gradients are small numbers). */
+#ifndef FIRN_METAL_PRODUCTS_H
+#define FIRN_METAL_PRODUCTS_H
+
+#include "metal/kernels/args.h"
+#include "metal/kernels/formats.h"
+
+enum { SIMD = 32, TILE_ROWS = 32, TILE_COLUMNS = 64, TILE_INNER = 32, TILE_THREADS = 128 };
+
+/* ---- where rows and weights lie ---- */
+
+template <bool ROUTED>
+static inline device const uchar *row_of_x(constant firn_metal_product_args &a, device const uchar *x, int row,
+                                           int batch)
+{
+    if (ROUTED)
+        return x + (int64_t)(row % a.n_used % a.n_shared) * a.x_row + (int64_t)(row / a.n_used) * a.x_token;
+    return x + (int64_t)row * a.x_row + (int64_t)(batch % a.n_batch) * a.x_batch[0] +
+           (int64_t)(batch / a.n_batch) * a.x_batch[1];
+}
+
+template <bool ROUTED>
+static inline device float *row_of_y(constant firn_metal_product_args &a, device uchar *y, int row, int batch)
+{
+    if (ROUTED)
+        return (device float *)(y + (int64_t)(row % a.n_used) * a.y_row + (int64_t)(row / a.n_used) * a.y_token);
+    return (device float *)(y + (int64_t)row * a.y_row + (int64_t)(batch % a.n_batch) * a.y_batch[0] +
+                            (int64_t)(batch / a.n_batch) * a.y_batch[1]);
+}
+
+static inline device const uchar *weight_of_batch(constant firn_metal_product_args &a, device const uchar *w, int batch)
+{
+    return w + (int64_t)(batch % a.n_batch % a.w_repeat[0]) * a.w_batch[0] +
+           (int64_t)(batch / a.n_batch % a.w_repeat[1]) * a.w_batch[1];
+}
+
+static inline int expert_of_slot(constant firn_metal_product_args &a, device const uchar *ids, int slot)
+{
+    return *(device const int *)(ids + (int64_t)(slot % a.n_used) * a.ids_slot +
+                                 (int64_t)(slot / a.n_used) * a.ids_token);
+}
+
+/* Whether expert e is one, and where; what the check kernels report is passed over here. */
+static inline bool find_expert(constant firn_metal_product_args &a, device const long *table, int e, thread int64_t *at)
+{
+    if (e < 0 || e >= a.n_experts)
+        return false;
+    *at = a.has_table ? table[e] : (int64_t)e * a.w_expert;
+    return !a.has_table || (*at >= 0 && *at <= a.w_bytes - a.w_expert);
+}
+
+/* ---- rows form ---- */
+
+/* A simdgroup sums one row of w. */
+template <typename W>
+static inline float simd_row_sum(constant firn_metal_product_args &a, device const uchar *w_row, device const uchar *x,
+                                 ushort lane)
+{
+    float sum = 0, w[16];
+
+    for (int u = lane; u < a.n_inner / W::unit; u += SIMD) {
+        W::read(w_row, u, w);
+        for (int i = 0; i < W::unit; i++)
+            sum += w[i] * *(device const float *)(x + (int64_t)(u * W::unit + i) * a.x_value);
+    }
+    return simd_sum(sum);
+}
+
+/* Columns [unit u, unit (u + 1)) of one row of y; w NULL: zeros. */
+template <typename W>
+static inline void walk_rows(constant firn_metal_product_args &a, bool found, device const uchar *w,
+                             device const uchar *x, device float *y, int u)
+{
+    float sum[16], row[16];
+
+    for (int i = 0; i < W::unit; i++)
+        sum[i] = 0;
+    for (int l = 0; found && l < a.n_inner; l++) {
+        const float d = *(device const float *)(x + (int64_t)l * a.x_value);
+        W::read(w + (int64_t)l * a.w_row, u, row);
+        for (int i = 0; i < W::unit; i++)
+            sum[i] += d * row[i];
+    }
+    for (int i = 0; i < W::unit; i++)
+        y[u * W::unit + i] = sum[i];
+}
+
+/* ---- tiled form ---- */
+
+/* Threadgroup memory: x [TILE_ROWS][TILE_INNER], then W(l, c) as [TILE_INNER][TILE_COLUMNS] (back) or
+ * [TILE_COLUMNS][TILE_INNER] (forward); the result takes their place. */
+template <typename W, bool BACK>
+static inline void load_weights(constant firn_metal_product_args &a, device const uchar *w, int column0, int l0,
+                                threadgroup float *tile, ushort thread_index)
+{
+    const int along = BACK ? TILE_COLUMNS : TILE_INNER, across = BACK ? TILE_INNER : TILE_COLUMNS;
+    const int first = BACK ? column0 : l0, first_row = BACK ? l0 : column0;
+    const int n = BACK ? a.n_columns : a.n_inner, n_rows = BACK ? a.n_inner : a.n_columns;
+    float values[16];
+
+    for (int i = thread_index; i < along * across / W::unit; i += TILE_THREADS) {
+        const int r = i / (along / W::unit), at = i % (along / W::unit) * W::unit;
+        const bool inside = first_row + r < n_rows && first + at < n;
+        if (inside)
+            W::read(w + (int64_t)(first_row + r) * a.w_row, (first + at) / W::unit, values);
+        for (int j = 0; j < W::unit; j++)
+            tile[r * along + at + j] = inside ? values[j] : 0.0f;
+    }
+}
+
+/* `order` maps rows of the tile to slots; row0 the first, n how many. */
+template <bool ROUTED>
+static inline void load_x(constant firn_metal_product_args &a, device const uchar *x, device const int *order, int row0,
+                          int n, int batch, int l0, threadgroup float *tile, ushort thread_index)
+{
+    for (int i = thread_index; i < TILE_ROWS * TILE_INNER; i += TILE_THREADS) {
+        const int r = i / TILE_INNER, l = i % TILE_INNER;
+        float value = 0;
+        if (r < n && l0 + l < a.n_inner) {
+            const int row = ROUTED ? order[row0 + r] : row0 + r;
+            value = *(device const float *)(row_of_x<ROUTED>(a, x, row, batch) + (int64_t)(l0 + l) * a.x_value);
+        }
+        tile[i] = value;
+    }
+}
+
+/* A simdgroup has 16 rows x 32 columns. */
+template <typename W, bool BACK, bool ROUTED>
+static inline void tile_product(constant firn_metal_product_args &a, bool found, device const uchar *w,
+                                device const uchar *x, device uchar *y, device const int *order, int column0, int row0,
+                                int n, int batch, threadgroup float *shared, ushort thread_index, ushort simd)
+{
+    threadgroup float *x_tile = shared, *w_tile = shared + TILE_ROWS * TILE_INNER;
+    const int row = simd / 2 * 16, column = simd % 2 * 32;
+    simdgroup_float8x8 sum[2][4];
+
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 4; j++)
+            sum[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    for (int l0 = 0; found && l0 < a.n_inner; l0 += TILE_INNER) {
+        load_x<ROUTED>(a, x, order, row0, n, batch, l0, x_tile, thread_index);
+        load_weights<W, BACK>(a, w, column0, l0, w_tile, thread_index);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (int l = 0; l < TILE_INNER; l += 8) {
+            simdgroup_float8x8 mx[2], mw;
+            for (int i = 0; i < 2; i++)
+                simdgroup_load(mx[i], x_tile + (row + 8 * i) * TILE_INNER + l, TILE_INNER);
+            for (int j = 0; j < 4; j++) {
+                if (BACK)
+                    simdgroup_load(mw, w_tile + l * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
+                else
+                    simdgroup_load(mw, w_tile + (column + 8 * j) * TILE_INNER + l, TILE_INNER, ulong2(0, 0), true);
+                for (int i = 0; i < 2; i++)
+                    simdgroup_multiply_accumulate(sum[i][j], mx[i], mw, sum[i][j]);
+            }
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 4; j++)
+            simdgroup_store(sum[i][j], shared + (row + 8 * i) * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int i = thread_index; i < TILE_ROWS * TILE_COLUMNS; i += TILE_THREADS) {
+        const int r = i / TILE_COLUMNS, c = column0 + i % TILE_COLUMNS;
+        if (r < n && c < a.n_columns)
+            row_of_y<ROUTED>(a, y, ROUTED ? order[row0 + r] : row0 + r, batch)[c] = shared[i];
+    }
+}
+
+/* Dense: threadgroup (column tile, row tile, batch). */
+template <typename W, bool BACK>
+static inline void dense_tile(constant firn_metal_product_args &a, device const uchar *w, device const uchar *x,
+                              device uchar *y, threadgroup float *shared, uint3 group, ushort thread_index, ushort simd)
+{
+    const int row0 = (int)group.y * TILE_ROWS;
+
+    tile_product<W, BACK, false>(a, true, weight_of_batch(a, w, (int)group.z), x, y, (device const int *)x,
+                                 (int)group.x * TILE_COLUMNS, row0, min(TILE_ROWS, a.n_rows - row0), (int)group.z,
+                                 shared, thread_index, simd);
+}
+
+/* Routed: threadgroup (column tile, tile of sorted slots). */
+template <typename W, bool BACK>
+static inline void routed_tile(constant firn_metal_product_args &a, device const uchar *w, device const uchar *x,
+                               device uchar *y, device const int *sorted, device const long *table,
+                               threadgroup float *shared, uint3 group, ushort thread_index, ushort simd)
+{
+    const firn_metal_tile tile = ((device const firn_metal_tile *)(sorted + a.n_rows))[group.y];
+    int64_t at = 0;
+
+    if (tile.n == 0)
+        return;
+    const bool found = find_expert(a, table, tile.expert, &at);
+    tile_product<W, BACK, true>(a, found, w + at, x, y, sorted, (int)group.x * TILE_COLUMNS, tile.first, tile.n, 0,
+                                shared, thread_index, simd);
+}
+
+#endif

@@ -1,0 +1,342 @@
+/* The Metal backend: shared buffers, plans from plan_*.c, work encoded in order. Objective-C is behind runtime.h.
+ *
+ * A run encodes its launches and commits; faults and errors come from the wait. Checked runs and profiles wait after
+ * every node. Command buffers are cut by the work in them, so that none comes near the GPU's watchdog. */
+#include "core/backend.h"
+#include "metal/plan.h"
+#include "metal/runtime.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PAGE = 16384,        /* a multiple of every Mac's */
+    MAX_DISPATCHES = 256 /* in one command buffer */
+};
+static const double max_flops = 2e11; /* in one command buffer: a tenth of a second on a small GPU */
+
+typedef struct {
+    firn_device base;
+    firn_metal_runtime *runtime;
+    void *faults; /* a firn_metal_fault in shared memory */
+    uint64_t wrapped;
+    int n_open; /* dispatches since the last commit */
+    double flops;
+} metal_device;
+
+/* A buffer's handle; `skip` bytes of the first page belong to others. */
+typedef struct {
+    void *buffer;
+    size_t skip;
+} metal_buffer;
+
+static firn_status device_failed(metal_device *d, const char *what, const char *error)
+{
+    return firn_fail(d->base.ctx, FIRN_ERR_DEVICE, "%s: %s: %s", d->base.name, what, error);
+}
+
+static char *contents(const firn_buffer *b)
+{
+    const metal_buffer *m = b->memory;
+
+    return (char *)firn_metal_buffer_contents(m->buffer) + m->skip;
+}
+
+static firn_status settle(metal_device *d, double *seconds)
+{
+    char error[FIRN_METAL_ERROR_BYTES];
+
+    d->n_open = 0;
+    d->flops = 0;
+    return firn_metal_wait(d->runtime, seconds, error) ? FIRN_OK : device_failed(d, "running", error);
+}
+
+/* ---- buffers ---- */
+
+static firn_status expect_room(metal_device *d, size_t size)
+{
+    const uint64_t largest = firn_metal_max_buffer(d->runtime), all = firn_metal_working_set(d->runtime);
+    const uint64_t used = firn_metal_allocated(d->runtime) + d->wrapped;
+
+    if (size > largest)
+        return firn_fail(d->base.ctx, FIRN_ERR_MEMORY, "%s takes buffers of %llu bytes at most, not %zu", d->base.name,
+                         (unsigned long long)largest, size);
+    if (used + size > all)
+        return firn_fail(d->base.ctx, FIRN_ERR_MEMORY,
+                         "%s works on %llu bytes at most; %llu are taken and %zu more wanted", d->base.name,
+                         (unsigned long long)all, (unsigned long long)used, size);
+    return FIRN_OK;
+}
+
+static firn_status create_handle(metal_device *d, firn_buffer *b, void *buffer, size_t skip)
+{
+    metal_buffer *m = buffer ? firn_alloc(d->base.ctx, sizeof *m) : NULL;
+
+    if (!m) {
+        if (buffer)
+            firn_metal_buffer_release(buffer);
+        return buffer ? FIRN_ERR_MEMORY
+                      : firn_fail(d->base.ctx, FIRN_ERR_MEMORY, "%s has no buffer of %zu bytes left", d->base.name,
+                                  b->size);
+    }
+    *m = (metal_buffer){buffer, skip};
+    b->memory = m;
+    return FIRN_OK;
+}
+
+static firn_status buffer_create(firn_device *device, size_t size, firn_buffer *b)
+{
+    metal_device *d = (metal_device *)device;
+
+    FIRN_TRY(expect_room(d, size));
+    b->owned = true;
+    return create_handle(d, b, firn_metal_buffer_create(d->runtime, size ? size : 1), 0);
+}
+
+/* Metal wraps whole pages: those that the memory touches are all there. What it will not have is copied. */
+static firn_status buffer_wrap(firn_device *device, const void *memory, size_t size, firn_buffer *b)
+{
+    metal_device *d = (metal_device *)device;
+    const size_t skip = (uintptr_t)memory % PAGE, whole = (skip + size + PAGE - 1) / PAGE * PAGE;
+
+    FIRN_TRY(expect_room(d, whole));
+    void *buffer = size ? firn_metal_buffer_wrap(d->runtime, (char *)memory - skip, whole) : NULL;
+    if (buffer) {
+        d->wrapped += whole;
+        return create_handle(d, b, buffer, skip);
+    }
+    FIRN_TRY(buffer_create(device, size, b));
+    if (size)
+        memcpy(contents(b), memory, size);
+    return FIRN_OK;
+}
+
+static void buffer_destroy(firn_buffer *b)
+{
+    metal_device *d = (metal_device *)b->device;
+    metal_buffer *m = b->memory;
+
+    if (!b->owned) {
+        settle(d, NULL); /* the host's memory may go away next */
+        d->wrapped -= (m->skip + b->size + PAGE - 1) / PAGE * PAGE;
+    }
+    firn_metal_buffer_release(m->buffer);
+    firn_free(d->base.ctx, m);
+}
+
+static firn_status buffer_write(firn_buffer *b, size_t offset, const void *data, size_t size)
+{
+    FIRN_TRY(settle((metal_device *)b->device, NULL));
+    if (size)
+        memcpy(contents(b) + offset, data, size);
+    return FIRN_OK;
+}
+
+static firn_status buffer_read(firn_buffer *b, size_t offset, void *data, size_t size)
+{
+    FIRN_TRY(settle((metal_device *)b->device, NULL));
+    if (size)
+        memcpy(data, contents(b) + offset, size);
+    return FIRN_OK;
+}
+
+static firn_status buffer_clear(firn_buffer *b, size_t offset, size_t size)
+{
+    FIRN_TRY(settle((metal_device *)b->device, NULL));
+    if (size)
+        memset(contents(b) + offset, 0, size);
+    return FIRN_OK;
+}
+
+/* ---- plan ---- */
+
+static int pipeline_number(const firn_metal_dispatch *k)
+{
+    return (int)k->kernel * firn_metal_n_weights + k->weight;
+}
+
+static firn_status load(metal_device *d, const firn_metal_dispatch *k)
+{
+    char name[96], error[FIRN_METAL_ERROR_BYTES];
+    const firn_metal_library library = firn_metal_kernel_name(k->kernel, k->weight, name, sizeof name);
+
+    if (firn_metal_pipeline(d->runtime, (int)library, firn_metal_library_text(library), pipeline_number(k), name,
+                            error))
+        return FIRN_OK;
+    return device_failed(d, name, error);
+}
+
+static firn_status plan(firn_device *device, const firn_tensor *node, firn_launch *launch)
+{
+    firn_metal_plan p = {.ctx = device->ctx, .node = node};
+
+    FIRN_TRY(firn_metal_prepare(&p));
+    for (int i = 0; i < p.n; i++)
+        FIRN_TRY(load((metal_device *)device, &p.d[i]));
+    launch->work = p.work;
+    return FIRN_OK;
+}
+
+/* ---- run ---- */
+
+static firn_place place_of(const firn_submission *sub, const firn_metal_plan *p, int what)
+{
+    firn_place place = {0};
+
+    if (what == FIRN_METAL_WORK)
+        return firn_exec_work(sub->exec);
+    const firn_tensor *t = what == FIRN_METAL_DST ? p->node : what < FIRN_MAX_SRC ? p->node->src[what] : NULL;
+    return t && firn_n_elements(t) ? firn_exec_place(sub->exec, t) : place;
+}
+
+static firn_status encode(metal_device *d, const firn_submission *sub, const firn_metal_plan *p)
+{
+    char error[FIRN_METAL_ERROR_BYTES];
+
+    for (int i = 0; i < p->n; i++) {
+        const firn_metal_dispatch *k = &p->d[i];
+        firn_metal_work w = {.pipeline = pipeline_number(k),
+                             .args = k->args,
+                             .n_args = k->n_args,
+                             .n_buffers = k->n_refs,
+                             .shared = k->shared,
+                             .grid = {k->grid[0], k->grid[1], k->grid[2]},
+                             .threads = k->threads};
+        for (int j = 0; j < k->n_refs; j++) {
+            const firn_place place = place_of(sub, p, k->refs[j].what);
+            const metal_buffer *m = place.buffer ? place.buffer->memory : NULL;
+            w.buffers[j] = m ? m->buffer : d->faults; /* what is absent is something that nobody reads */
+            w.offsets[j] = m ? m->skip + place.offset + k->refs[j].offset : 0;
+        }
+        if (!firn_metal_encode(d->runtime, &w, error))
+            return device_failed(d, p->node->op->name, error);
+        d->n_open++;
+    }
+    return FIRN_OK;
+}
+
+static firn_metal_fault *fault_of(metal_device *d)
+{
+    return firn_metal_buffer_contents(d->faults);
+}
+
+/* The result's first value that is not finite becomes a fault. */
+static firn_status check_finite(metal_device *d, const firn_submission *sub, const firn_tensor *node)
+{
+    firn_metal_plan p = {.ctx = d->base.ctx, .node = node};
+    firn_metal_check_args a = {
+        .node = (int64_t)(intptr_t)node, .node_index = node->index, .kind = FIRN_FAULT_NOT_FINITE};
+
+    if (node->type != FIRN_F32 || firn_n_elements(node) == 0)
+        return FIRN_OK;
+    FIRN_TRY(firn_metal_view_of(p.ctx, node, &a.ids));
+    firn_metal_dispatch *k = firn_metal_add(&p, FIRN_METAL_check_finite, 0, &a, sizeof a,
+                                            (const int[]){FIRN_METAL_DST, FIRN_METAL_FAULT, -1});
+    firn_metal_grid(k, 1, 1, 1, 256);
+    FIRN_TRY(load(d, k));
+    FIRN_TRY(encode(d, sub, &p));
+    return settle(d, NULL);
+}
+
+static firn_status run(firn_device *device, const firn_submission *sub)
+{
+    metal_device *d = (metal_device *)device;
+
+    for (int i = 0; i < sub->n; i++) {
+        firn_metal_plan p = {.ctx = device->ctx, .node = sub->launches[i].node};
+        FIRN_TRY(firn_metal_prepare(&p));
+        if (device->profile)
+            FIRN_TRY(settle(d, NULL));
+        FIRN_TRY(encode(d, sub, &p));
+        d->flops += firn_op_cost(p.node).flops;
+        if (device->profile) {
+            double seconds;
+            FIRN_TRY(settle(d, &seconds));
+            firn_profile_add(device, p.node, seconds);
+        }
+        if (sub->flags & FIRN_RUN_CHECK) {
+            FIRN_TRY(check_finite(d, sub, p.node));
+            if (fault_of(d)->kind != FIRN_FAULT_NONE)
+                return FIRN_OK; /* the wait says what it is */
+        }
+        if (d->flops > max_flops || d->n_open > MAX_DISPATCHES) {
+            firn_metal_commit(d->runtime);
+            d->n_open = 0;
+            d->flops = 0;
+        }
+    }
+    firn_metal_commit(d->runtime);
+    return FIRN_OK;
+}
+
+static firn_status wait_all(firn_device *device, firn_fault *fault)
+{
+    metal_device *d = (metal_device *)device;
+    const firn_status s = settle(d, NULL);
+    firn_metal_fault *f = fault_of(d);
+
+    fault->kind = (firn_fault_kind)f->kind;
+    fault->node = (const firn_tensor *)(intptr_t)f->node;
+    fault->index = f->index;
+    fault->value = f->value;
+    fault->limit = f->limit;
+    f->kind = FIRN_FAULT_NONE;
+    return s;
+}
+
+/* ---- opening ---- */
+
+static void close_device(firn_device *device)
+{
+    metal_device *d = (metal_device *)device;
+
+    if (d->faults)
+        firn_metal_buffer_release(d->faults);
+    firn_metal_stop(d->runtime);
+    firn_free(device->ctx, d);
+}
+
+static const firn_backend metal_backend = {
+    .name = "Metal",
+    .buffer_create = buffer_create,
+    .buffer_wrap = buffer_wrap,
+    .buffer_destroy = buffer_destroy,
+    .buffer_write = buffer_write,
+    .buffer_read = buffer_read,
+    .buffer_clear = buffer_clear,
+    .plan = plan,
+    .run = run,
+    .wait = wait_all,
+    .close = close_device,
+};
+
+int firn_metal_count(void)
+{
+    return firn_metal_n_devices();
+}
+
+firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device)
+{
+    char error[FIRN_METAL_ERROR_BYTES], what[120];
+    metal_device *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
+
+    if (!d)
+        return FIRN_ERR_MEMORY;
+    d->base.ctx = ctx;
+    d->base.backend = &metal_backend;
+    snprintf(d->base.name, sizeof d->base.name, "MTL%d", number);
+    d->runtime = firn_metal_start(number, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
+    if (d->runtime)
+        d->faults = firn_metal_buffer_create(d->runtime, sizeof(firn_metal_fault));
+    if (!d->runtime || !d->faults) {
+        const firn_status s = device_failed(d, "opening", d->runtime ? "no buffer" : error);
+        close_device(&d->base);
+        return s;
+    }
+    memset(fault_of(d), 0, sizeof(firn_metal_fault));
+    firn_metal_describe(d->runtime, what, sizeof what);
+    snprintf(d->base.about, sizeof d->base.about, "%s", what);
+    *device = &d->base;
+    return FIRN_OK;
+}

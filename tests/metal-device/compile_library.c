@@ -1,0 +1,131 @@
+/* From MSL source to a loaded unit: metal2cpp.py and clang make a shared object, kept in a cache under the hash of all
+ * that it depends on. The build fills the cache (prepare_kernels), so that programs find their kernels compiled.
+ *
+ *     MDEV_DEFINES   more compiler options, such as -DMSL_NO_BFLOAT
+ *     MDEV_FRESH     compile although the cache has it
+ *     MDEV_EDIT      a file of FROM, newline, `=>`, newline, TO, newline, `;;`: replaces text in every source before it
+ *                    is compiled, to plant defects in kernels without changing the program that uses them */
+#include "compile_library.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t hash(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
+static char *read_all(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    long n;
+    char *text = NULL;
+
+    if (f && fseek(f, 0, SEEK_END) == 0 && (n = ftell(f)) >= 0 && (text = malloc((size_t)n + 1))) {
+        rewind(f);
+        text[fread(text, 1, (size_t)n, f)] = 0;
+    }
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* Every occurrence. */
+static char *replaced(char *text, const char *from, const char *to)
+{
+    for (char *at = text; (at = strstr(at, from));) {
+        const size_t before = (size_t)(at - text), n = strlen(text) - strlen(from) + strlen(to);
+        char *next = malloc(n + 1);
+        memcpy(next, text, before);
+        strcpy(next + before, to);
+        strcpy(next + before + strlen(to), at + strlen(from));
+        free(text);
+        text = next;
+        at = text + before + strlen(to);
+    }
+    return text;
+}
+
+static char *edited(const char *source)
+{
+    char *text = strdup(source), *edits = getenv("MDEV_EDIT") ? read_all(getenv("MDEV_EDIT")) : NULL;
+
+    for (char *at = edits; at && *at;) {
+        char *arrow = strstr(at, "\n=>\n"), *end = arrow ? strstr(arrow, "\n;;\n") : NULL;
+        if (!end)
+            break;
+        *arrow = *end = 0;
+        text = replaced(text, at, arrow + 4 <= end ? arrow + 4 : "");
+        at = end + 4;
+    }
+    free(edits);
+    return text;
+}
+
+static char *fallible(const char *path, const char *source)
+{
+    FILE *f = fopen(path, "w");
+
+    if (f && fputs(source, f) >= 0 && fclose(f) == 0)
+        return NULL;
+    return strdup("the software device cannot write its cache (MDEV_CACHE)");
+}
+
+/* Compiles into the cache; the caller's name is taken last, so that two processes may do it at once. */
+static char *build(const char *source, const char *object)
+{
+    char stem[600], path[640], command[2400];
+    const char *defines = getenv("MDEV_DEFINES");
+
+    mkdir(MDEV_CACHE, 0777);
+    snprintf(stem, sizeof stem, "%s.%ld", object, (long)getpid());
+    snprintf(path, sizeof path, "%s.metal", stem);
+    char *error = fallible(path, source);
+    if (error)
+        return error;
+    snprintf(command, sizeof command,
+             "{ python3 %s/metal2cpp.py %s %s.metal %s.cpp && " MDEV_CXX " " MDEV_FLAGS
+             " %s -std=c++17 -O1 -g -fPIC -shared -ffp-contract=off -Wall -Wno-unused -I%s/msl %s.cpp -o %s.so; } "
+             ">%s.log 2>&1",
+             MDEV_SOURCE, defines ? defines : "", stem, stem, defines ? defines : "", MDEV_SOURCE, stem, stem, stem);
+    const int status = system(command);
+    if (status != 0) {
+        snprintf(path, sizeof path, "%s.log", stem);
+        error = read_all(path);
+    } else {
+        snprintf(path, sizeof path, "%s.so", stem);
+        if (rename(path, object) != 0)
+            error = strdup("the software device cannot rename in its cache");
+    }
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s.%s", stem, (const char *[]){"metal", "cpp", "log", "so"}[i]);
+        unlink(path);
+    }
+    return error;
+}
+
+const mdev_unit *mdev_compile(const char *source, char **error)
+{
+    char object[512];
+    char *text = edited(source);
+    const char *defines = getenv("MDEV_DEFINES");
+    uint64_t h = hash(hash(hash(0xcbf29ce484222325u, text), MDEV_FLAGS), defines ? defines : "");
+
+    snprintf(object, sizeof object, "%s/%016llx.so", MDEV_CACHE, (unsigned long long)h);
+    *error = access(object, R_OK) == 0 && !getenv("MDEV_FRESH") ? NULL : build(text, object);
+    free(text);
+    if (*error)
+        return NULL;
+    void *handle = dlopen(object, RTLD_NOW | RTLD_LOCAL);
+    const mdev_unit *unit = handle ? dlsym(handle, "mdev_unit_table") : NULL;
+    if (!unit)
+        *error = strdup(dlerror());
+    return unit;
+}
