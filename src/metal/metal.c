@@ -319,8 +319,12 @@ int firn_metal_count(void)
 firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device)
 {
     char error[FIRN_METAL_ERROR_BYTES], what[120];
-    metal_device *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
+    metal_device *d;
 
+    if (ctx->precision != FIRN_PRECISION_F32)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "MTL%d has no kernels of precision %s", number,
+                         firn_precision_name(ctx->precision));
+    d = firn_alloc_zeroed(ctx, 1, sizeof *d);
     if (!d)
         return FIRN_ERR_MEMORY;
     d->base.ctx = ctx;
