@@ -246,13 +246,13 @@ static firn_cost z_cost(const firn_tensor *y)
     return (firn_cost){3 * n, n * sizeof(float), sizeof(float)};
 }
 
-/* z of a row; `sum` becomes the sum of e^(x - top). */
+/* z of a row, in double, since z may be near 0; `sum` becomes the sum of e^(x - top). */
 static double log_sum_exp(const float *x, int64_t n, float *top, double *sum)
 {
     *top = firn_max_of(x, n);
     *sum = 0;
     for (int64_t i = 0; i < n; i++)
-        *sum += (double)firn_expf(x[i] - *top);
+        *sum += exp((double)x[i] - (double)*top);
     return (double)*top + log(*sum);
 }
 
