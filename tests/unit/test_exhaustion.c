@@ -454,7 +454,7 @@ static firn_status session(firn_context *ctx)
     static const int32_t tokens[TOKENS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     static const int32_t position[TOKENS] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7};
     static const int32_t first[TOKENS] = {0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8};
-    const firn_session_params params = {.n_tokens = TOKENS, .train = true};
+    const firn_session_params params = {.n_tokens = TOKENS, .train = true, .router_losses = true};
     firn_batch batch = {.n_tokens = TOKENS, .tokens = tokens, .targets = tokens, .position = position, .first = first};
     firn_device *device = NULL;
     firn_model *m = NULL;

@@ -550,6 +550,26 @@ static void test_chunks_of_tokens_change_no_bit(void **state)
     }
 }
 
+/* Of two results at once, the second on the way to the first: their gradients add up where they meet. */
+static void test_results_are_differentiated_together(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *a = slot(f, FIRN_F32, 9, 4, 1), *dy = slot(f, FIRN_F32, 9, 4, 1), *dz = slot(f, FIRN_F32, 9, 4, 1),
+                *da;
+    firn_tensor *y = firn_scale(f->g, a, 3), *z = firn_scale(f->g, y, 5), *slots[] = {a, dy, dz};
+    void *data[] = {some_bytes(a, 1), some_bytes(dy, 2), some_bytes(dz, 3)};
+
+    assert_int_equal(
+        firn_graph_grad_all(f->g, (firn_tensor *[]){z, y}, (firn_tensor *[]){dz, dy}, 2, (firn_tensor *[]){a}, 1, &da),
+        FIRN_OK);
+    firn_tensor *want = firn_scale(f->g, firn_add(f->g, dy, firn_scale(f->g, dz, 5)), 3);
+    expect_same_bits(f, slots, data, 3, firn_output(f->g, da), firn_output(f->g, want));
+    for (int i = 0; i < 3; i++)
+        free(data[i]);
+    assert_int_equal(firn_graph_grad_all(f->g, &z, &dz, 0, &a, 1, &da), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_graph_grad_all(f->g, &z, &a, 1, (firn_tensor *[]){NULL}, 1, &da), FIRN_ERR_ARGUMENT);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -570,6 +590,7 @@ int main(void)
         TEST(test_sgd_closed_form),
         cmocka_unit_test(test_the_identity_table_changes_no_bit),
         cmocka_unit_test(test_chunks_of_tokens_change_no_bit),
+        TEST(test_results_are_differentiated_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
