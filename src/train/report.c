@@ -42,8 +42,9 @@ static const char style[] =
 /* ---- the metrics file ---- */
 
 typedef struct {
-    double *step, *loss, *rate, *smooth, *eval_step, *eval;
+    double *step, *loss, *rate, *smooth, *balance, *eval_step, *eval;
     size_t n, n_eval, capacity;
+    bool has_balance;
     double tokens;
 } curves;
 
@@ -65,13 +66,13 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
     FIRN_TRY(firn_jsonl_open(ctx, path, &lines));
     for (size_t i = 0; i < lines.size; i++)
         n += lines.data[i] == '\n';
-    c->step = firn_alloc_zeroed(ctx, n + 1, 6 * sizeof *c->step);
+    c->step = firn_alloc_zeroed(ctx, n + 1, 7 * sizeof *c->step);
     if (!c->step) {
         firn_jsonl_close(&lines);
         return FIRN_ERR_MEMORY;
     }
-    double **const parts[] = {&c->loss, &c->rate, &c->smooth, &c->eval_step, &c->eval};
-    for (size_t i = 0; i < 5; i++)
+    double **const parts[] = {&c->loss, &c->rate, &c->smooth, &c->balance, &c->eval_step, &c->eval};
+    for (size_t i = 0; i < 6; i++)
         *parts[i] = c->step + (i + 1) * (n + 1);
     while ((s = firn_jsonl_next(&lines, &o)) == FIRN_OK && o) {
         const double step = json_number_value(json_object_get(o, "step"));
@@ -83,6 +84,8 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
             c->step[c->n] = step;
             c->loss[c->n] = v;
             c->smooth[c->n] = c->n ? c->smooth[c->n - 1] + weight * (v - c->smooth[c->n - 1]) : v;
+            c->has_balance = json_object_get(o, "router_aux_loss") != NULL;
+            c->balance[c->n] = json_number_value(json_object_get(o, "router_aux_loss"));
             c->rate[c->n++] = json_number_value(json_object_get(o, "learning_rate"));
             c->tokens += json_number_value(json_object_get(o, "tokens"));
         }
@@ -148,6 +151,11 @@ static void loss_section(firn_text *t, const curves *c)
     firn_chart_curves(t, "step", "loss", loss, 4, true);
     firn_text_puts(t, "</div>\n<div class=\"card\"><h3>Learning rate by step</h3>\n");
     firn_chart_curves(t, "step", "learning rate", &rate, 1, false);
+    if (c->has_balance) {
+        const firn_curve balance = {"line a", c->step, c->balance, c->n, false};
+        firn_text_puts(t, "</div>\n<div class=\"card\"><h3>Router's balance by step (1: even)</h3>\n");
+        firn_chart_curves(t, "step", "balance", &balance, 1, false);
+    }
     firn_text_puts(t, "</div>\n");
 }
 

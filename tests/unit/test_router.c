@@ -212,6 +212,8 @@ static void test_a_run(void **state)
                               ">out 2>&1"),
                      0);
     assert_true(isnan(metric("plain", 1, "router_aux_loss")));
+    assert_int_equal(sh("grep -q 'balance by step' both/report.html && ! grep -q 'balance by step' plain/report.html"),
+                     0);
     for (int step = 1; step <= 3; step++) {
         /* Near 1 with random routers, and the square of the logarithm of a few experts. */
         assert_true(metric("both", step, "router_aux_loss") > 0.8 && metric("both", step, "router_aux_loss") < 4);
