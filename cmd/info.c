@@ -35,6 +35,7 @@ typedef struct {
     firn_training_need need; /* where firn runs it */
     const char *no_need;     /* NULL: need is known */
     const char *targets;     /* as given */
+    const char *warnings[4]; /* firn_model_warning's, the rest NULL */
 } summary;
 
 static const char *class_name(int c)
@@ -55,6 +56,8 @@ static int class_of(const char *tensor)
     rest = strrchr(name, '.');
     if (rest && strcmp(rest, ".weight") == 0 && sscanf(name, "blk.%9d.%n", &block, &at) == 1 && at) {
         *rest = 0;
+        if (strncmp(name + at, "ffn_", 4) == 0 && strchr(name + at, '.')) /* "ffn_up.3": experts kept apart */
+            return FIRN_CLASS_EXPERTS;
         for (int i = 0; i < FIRN_T_COUNT; i++)
             if (strcmp(name + at, firn_tensor_rows[i].base) == 0 && firn_tensor_rows[i].class_ != FIRN_CLASS_NONE)
                 return (int)firn_tensor_rows[i].class_;
@@ -330,6 +333,8 @@ static void print_summary(const summary *s)
         printf("  firn cannot run it: %s\n", s->why_not);
     else
         print_training(s);
+    for (int i = 0; s->warnings[i]; i++)
+        printf("  %-14s %s\n", "warning", s->warnings[i]);
 }
 
 static json_t *json_text(firn_string s)
@@ -406,6 +411,10 @@ static int print_json(const summary *s)
         json_object_set_new(root, more[i].key, json_integer(more[i].value));
     json_object_set_new(root, "rope_scaling", json_text(s->scaling));
     json_object_set_new(root, "classes", classes);
+    json_t *warnings = json_array();
+    for (int i = 0; s->warnings[i]; i++)
+        json_array_append_new(warnings, json_string(s->warnings[i]));
+    json_object_set_new(root, "warnings", warnings);
     if (!s->adapter && !s->why_not)
         json_object_set_new(root, "training", json_training(s));
     if (s->why_not)
@@ -462,6 +471,8 @@ static int show(firn_context *ctx, const char *path, const firn_train_options *o
     o.model = path;
     if (firn_model_open(ctx, path, &model) != FIRN_OK)
         s.why_not = firn_error(ctx);
+    for (int i = 0; model && i < 3; i++)
+        s.warnings[i] = firn_model_warning(model, i);
     firn_model_close(model);
     if (!s.why_not && firn_training_need_of(ctx, &o, &s.need) != FIRN_OK)
         s.no_need = firn_error(ctx);

@@ -16,6 +16,8 @@ bool cmd_model_open(cmd_model *m, const cmd_compute *compute, const char *model,
         s = firn_model_open(m->ctx, model, &m->model);
     if (s == FIRN_OK && adapter)
         s = firn_adapter_load(m->ctx, m->model, adapter, &m->adapter);
+    for (int i = 0; s == FIRN_OK && firn_model_warning(m->model, i); i++)
+        fprintf(stderr, "firn: warning: %s\n", firn_model_warning(m->model, i));
     if (s == FIRN_OK)
         return true;
     cmd_fail_ctx(m->ctx);

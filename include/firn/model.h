@@ -28,6 +28,8 @@ typedef struct {
 
 FIRN_API const firn_model_info *firn_model_get_info(const firn_model *model);
 FIRN_API const firn_gguf *firn_model_gguf(const firn_model *model);
+/* The i-th sentence about how llama.cpp differs on this file; NULL past the last. Usually there is none. */
+FIRN_API const char *firn_model_warning(const firn_model *model, int i);
 
 /* ---- adapters (LoRA): y += alpha / r * B (A x) on the tensors that are named ---- */
 
@@ -97,6 +99,7 @@ typedef struct {
 /* Bytes of anonymous memory, known before anything of it is allocated. */
 typedef struct {
     uint64_t arenas, work, adapter, gradients, inputs, head, total;
+    uint64_t gathered;       /* experts of a block, where the file keeps them apart and not at equal distances */
     uint64_t least;          /* what total would be with the activations of no block kept */
     uint64_t mapped;         /* weights in the file */
     int blocks_kept, blocks; /* blocks whose activations stay from forward to backward */

@@ -4,6 +4,7 @@
  * Shapes innermost first: d = n_embd, n = n_tokens. LoRA is part of the product: y = W x + s B (A x), s = alpha / rank;
  * the scale goes onto A x, the smallest tensor. */
 #include "model/build.h"
+#include "model/stack.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,8 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
         if (l->weight[i]) {
             kind.t[i].there = 1;
             kind.t[i].type = l->weight[i]->type;
+            if (l->stack[i] && !firn_stack_dense(l->stack[i]))
+                kind.t[i].distance = l->stack[i]->distance;
         }
         if (entries && entries[i]) {
             kind.t[i].rank = (int32_t)entries[i]->rank;
@@ -70,6 +73,17 @@ static firn_tensor *slot_like(firn_graph *g, const firn_gguf_tensor *t)
     const char *dot = strncmp(t->name, "blk.", 4) == 0 ? strchr(t->name + 4, '.') : NULL;
 
     return firn_slot(g, t->type, FIRN_MAX_DIMS, t->ne, "%s", dot ? dot + 1 : t->name);
+}
+
+/* Experts that lie at equal distances, with other tensors between them: a slot over everything from the first to past
+ * the last, and the view that picks them. */
+static firn_tensor *spread_experts(firn_graph *g, const firn_gguf_tensor *t, int64_t distance, firn_tensor **bytes)
+{
+    const int64_t size = (int64_t)firn_type_size(t->type), row = (int64_t)firn_row_bytes(t->type, t->ne[0]);
+    const int64_t blocks = (distance * (t->ne[2] - 1) + row * t->ne[1]) / size;
+
+    *bytes = firn_slot(g, t->type, 1, (int64_t[]){blocks * firn_type_block(t->type)}, "experts, spread");
+    return firn_view(g, *bytes, 3, t->ne, (int64_t[]){size, row, distance}, 0);
 }
 
 static void make_slots(firn_builder *u)
@@ -95,8 +109,10 @@ static void make_slots(firn_builder *u)
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_gguf_tensor *w = l->weight[i];
         const char *base = firn_tensor_rows[i].base;
-        if (w)
-            k->weight[i] = slot_like(g, w);
+        if (w && k->kind.t[i].distance)
+            k->weight[i] = firn_named(spread_experts(g, w, k->kind.t[i].distance, &k->bytes[i]), "%s", base);
+        else if (w)
+            k->weight[i] = k->bytes[i] = slot_like(g, w);
         if (l->bias[i] && !(i == FIRN_T_ATTN_OUTPUT && m->arch->attn_output_bias_unused))
             k->bias[i] = slot_like(g, l->bias[i]);
         if (l->factor[i])
@@ -275,4 +291,26 @@ void firn_block_destroy(firn_context *ctx, firn_block *k)
     firn_plan_destroy(k->plan);
     firn_graph_destroy(k->graph);
     firn_free(ctx, k);
+}
+
+firn_status firn_block_bind(const firn_block *k, firn_exec *exec, firn_weights *w, int64_t layer,
+                            const firn_adapter_entry *const *entries, firn_buffer *values, firn_buffer *gradients)
+{
+    const firn_layer *l = &w->model->layers[layer];
+
+    for (int i = 0; i < FIRN_T_COUNT; i++) {
+        const firn_adapter_entry *e = entries[i];
+        FIRN_TRY(firn_weights_bind_weight(w, exec, k->bytes[i], l, (firn_tensor_id)i));
+        FIRN_TRY(firn_weights_bind(w, exec, k->bias[i], l->bias[i]));
+        FIRN_TRY(firn_weights_bind(w, exec, k->factor[i], l->factor[i]));
+        if (!e)
+            continue;
+        FIRN_TRY(firn_exec_bind(exec, k->a[i], values, (size_t)e->a * sizeof(float)));
+        FIRN_TRY(firn_exec_bind(exec, k->b[i], values, (size_t)e->b * sizeof(float)));
+        if (!k->da[i])
+            continue;
+        FIRN_TRY(firn_exec_bind(exec, k->da[i], gradients, (size_t)e->a * sizeof(float)));
+        FIRN_TRY(firn_exec_bind(exec, k->db[i], gradients, (size_t)e->b * sizeof(float)));
+    }
+    return FIRN_OK;
 }

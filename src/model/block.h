@@ -7,7 +7,7 @@
 #ifndef FIRN_MODEL_BLOCK_H
 #define FIRN_MODEL_BLOCK_H
 
-#include "model/model.h"
+#include "model/weights.h"
 
 /* Two blocks of equal kinds (compared byte by byte, so it is made zeroed) share a plan. */
 typedef struct {
@@ -17,7 +17,8 @@ typedef struct {
     int32_t experts, rotates;
     struct {
         int32_t there, bias, factor, rank;
-        firn_type type; /* 0 where not there */
+        firn_type type;   /* 0 where not there */
+        int64_t distance; /* of experts that lie apart, in bytes; else 0 */
         float scale;
     } t[FIRN_T_COUNT];
     int32_t backward, dx; /* part 1 exists; it gives dx */
@@ -29,14 +30,15 @@ typedef struct {
     firn_graph *graph;
     firn_plan *plan;
     /* slots */
-    firn_tensor *x;                 /* [d, n_tokens] */
-    firn_tensor *position;          /* I32 [n_tokens], for RoPE */
-    firn_tensor *range;             /* I32 [2, n_tokens], keys that a token sees */
-    firn_tensor *row;               /* I32 [n_tokens], where keys and values go in the cache */
-    firn_tensor *factors;           /* [n_rot/2], or NULL */
-    firn_tensor *k_cache, *v_cache; /* [k_row, n_cache], [v_row, n_cache] */
-    firn_tensor *dy;                /* [d, n_tokens] */
-    firn_tensor *drouter[2];        /* [1] each: the slopes of balance and z */
+    firn_tensor *x;                   /* [d, n_tokens] */
+    firn_tensor *position;            /* I32 [n_tokens], for RoPE */
+    firn_tensor *range;               /* I32 [2, n_tokens], keys that a token sees */
+    firn_tensor *row;                 /* I32 [n_tokens], where keys and values go in the cache */
+    firn_tensor *factors;             /* [n_rot/2], or NULL */
+    firn_tensor *k_cache, *v_cache;   /* [k_row, n_cache], [v_row, n_cache] */
+    firn_tensor *dy;                  /* [d, n_tokens] */
+    firn_tensor *drouter[2];          /* [1] each: the slopes of balance and z */
+    firn_tensor *bytes[FIRN_T_COUNT]; /* what a weight is bound through: itself, or what experts that lie apart span */
     firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT], *factor[FIRN_T_COUNT];
     firn_tensor *a[FIRN_T_COUNT], *b[FIRN_T_COUNT], *da[FIRN_T_COUNT], *db[FIRN_T_COUNT];
     /* outputs */
@@ -56,6 +58,9 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
 firn_status firn_block_create(firn_context *ctx, firn_device *device, const firn_model *model, int layer,
                               const firn_block_kind *kind, firn_block **block);
 void firn_block_destroy(firn_context *ctx, firn_block *block);
+/* Binds block `layer`'s weights, and the factors of `entries[id]` in the adapter's flat buffers. */
+firn_status firn_block_bind(const firn_block *block, firn_exec *exec, firn_weights *weights, int64_t layer,
+                            const firn_adapter_entry *const *entries, firn_buffer *values, firn_buffer *gradients);
 
 /* factor w x, plus s B (A x), plus bias; factor [1], bias, a and b may be NULL. For heads too. */
 firn_tensor *firn_adapted_product(firn_graph *g, firn_tensor *w, firn_tensor *factor, firn_tensor *bias, firn_tensor *a,

@@ -159,16 +159,7 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
-    for (int i = 0; i < FIRN_T_COUNT; i++) {
-        const firn_adapter_entry *e = g->entries[layer * FIRN_T_COUNT + i];
-        FIRN_TRY(firn_weights_bind(g->weights, exec, k->weight[i], l->weight[i]));
-        FIRN_TRY(firn_weights_bind(g->weights, exec, k->bias[i], l->bias[i]));
-        FIRN_TRY(firn_weights_bind(g->weights, exec, k->factor[i], l->factor[i]));
-        if (!e)
-            continue;
-        FIRN_TRY(firn_exec_bind(exec, k->a[i], g->values, (size_t)e->a * sizeof(float)));
-        FIRN_TRY(firn_exec_bind(exec, k->b[i], g->values, (size_t)e->b * sizeof(float)));
-    }
+    FIRN_TRY(firn_block_bind(k, exec, g->weights, layer, &g->entries[layer * FIRN_T_COUNT], g->values, NULL));
     return firn_exec_run(exec, 0, 0);
 }
 

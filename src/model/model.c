@@ -195,6 +195,9 @@ void firn_model_close(firn_model *m)
     if (!m)
         return;
     firn_gguf_close(m->gguf);
+    for (int64_t i = 0; m->layers && i < m->hp.n_layer; i++)
+        for (int id = 0; id < FIRN_T_COUNT; id++)
+            firn_free(m->ctx, m->layers[i].stack[id]);
     firn_free(m->ctx, m->layers);
     firn_free(m->ctx, m->name);
     firn_free(m->ctx, m);
@@ -203,6 +206,27 @@ void firn_model_close(firn_model *m)
 const firn_model_info *firn_model_get_info(const firn_model *model)
 {
     return &model->info;
+}
+
+const char *firn_model_warning(const firn_model *m, int i)
+{
+    const char *all[3] = {NULL};
+    bool factors = m->output_factor != NULL, stacks = false;
+    int n = 0;
+
+    for (int64_t layer = 0; layer < m->hp.n_layer; layer++)
+        for (int id = 0; id < FIRN_T_COUNT; id++) {
+            factors |= m->layers[layer].factor[id] != NULL;
+            stacks |= m->layers[layer].stack[id] != NULL;
+        }
+    if (factors && !m->arch->factors_served)
+        all[n++] =
+            "llama.cpp ignores some of the model's .scale tensors, all of which are applied here: it runs another "
+            "model, and an adapter trained here does not fit that";
+    if (stacks)
+        all[n++] = "llama.cpp does not load files that keep experts apart; an adapter trained here fits the same model "
+                   "with its experts stacked";
+    return i >= 0 && i < n ? all[i] : NULL;
 }
 
 const firn_gguf *firn_model_gguf(const firn_model *model)

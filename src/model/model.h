@@ -46,6 +46,8 @@ typedef struct {
     } router;
 } firn_hparams;
 
+typedef struct firn_stack firn_stack; /* stack.h */
+
 typedef struct {
     int64_t n_head, n_head_kv;
     int64_t n_ff, n_ff_expert, n_ff_shared; /* n_ff_shared 0: no shared expert */
@@ -54,6 +56,7 @@ typedef struct {
     int64_t window;       /* not 0: it sees hp.window keys */
     bool experts, rotates;
     const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
+    firn_stack *stack[FIRN_T_COUNT]; /* where the file keeps the experts apart: then weight[] is its tensor */
     const firn_gguf_tensor *factor[FIRN_T_COUNT]; /* the weight is multiplied by it: [1], of experts [n_expert] */
 } firn_layer;
 

@@ -344,10 +344,12 @@ static firn_status plan_memory(firn_session *s, pass *p)
                   2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer + router_bytes(s),
         .adapter = s->adapter ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .gradients = s->params.train ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
+        .gathered = firn_weights_gathered_bytes(s->model),
         .mapped = firn_weights_bytes(s->model),
         .blocks = (int)s->n_layer,
     };
-    const uint64_t fixed = m->work + m->head + m->inputs + m->adapter + m->gradients + MAX_PASSES * p->structure;
+    const uint64_t fixed =
+        m->work + m->head + m->inputs + m->adapter + m->gradients + m->gathered + MAX_PASSES * p->structure;
     if (limit && fixed + p->shared > limit)
         return firn_fail(s->ctx, FIRN_ERR_MEMORY, "passes of %lld tokens need at least %.1f MiB, the limit is %.1f MiB",
                          (long long)s->params.n_tokens, (double)(fixed + p->shared) / (1 << 20),
@@ -514,20 +516,8 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
         if (k->drouter[i])
             FIRN_TRY(firn_exec_bind(exec, k->drouter[i], s->router, (size_t)(2 * s->n_layer + i) * sizeof(float)));
     }
-    for (int i = 0; i < FIRN_T_COUNT; i++) {
-        const firn_adapter_entry *e = s->entries[layer * FIRN_T_COUNT + i];
-        FIRN_TRY(firn_weights_bind(s->weights, exec, k->weight[i], l->weight[i]));
-        FIRN_TRY(firn_weights_bind(s->weights, exec, k->bias[i], l->bias[i]));
-        FIRN_TRY(firn_weights_bind(s->weights, exec, k->factor[i], l->factor[i]));
-        if (!e)
-            continue;
-        FIRN_TRY(firn_exec_bind(exec, k->a[i], s->values, (size_t)e->a * sizeof(float)));
-        FIRN_TRY(firn_exec_bind(exec, k->b[i], s->values, (size_t)e->b * sizeof(float)));
-        if (!k->da[i])
-            continue;
-        FIRN_TRY(firn_exec_bind(exec, k->da[i], s->gradient_buffer, (size_t)e->a * sizeof(float)));
-        FIRN_TRY(firn_exec_bind(exec, k->db[i], s->gradient_buffer, (size_t)e->b * sizeof(float)));
-    }
+    FIRN_TRY(
+        firn_block_bind(k, exec, s->weights, layer, &s->entries[layer * FIRN_T_COUNT], s->values, s->gradient_buffer));
     if (k->dy)
         FIRN_TRY(firn_exec_bind(exec, k->dy, s->dx, input_bytes(s) * (size_t)((layer + 1) & 1)));
     if (k->dx)

@@ -8,6 +8,7 @@
 
 #include "format/format.h"
 #include "model/mla.h"
+#include "model/stack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,9 @@ firn_status firn_want_weight(firn_context *ctx, firn_model *m, int i, firn_tenso
     char name[NAME_BYTES];
 
     snprintf(name, sizeof name, "blk.%d.%s.weight", i, firn_tensor_rows[id].base);
+    if (presence != FIRN_ABSENT && firn_tensor_rows[id].class_ == FIRN_CLASS_EXPERTS &&
+        !firn_gguf_find(m->gguf, name) && firn_stack_there(m, i, id))
+        return firn_stack_want(ctx, m, i, id, ne0, ne1, ne2);
     return want(ctx, m, &m->layers[i].weight[id], presence, name, ne1 == 0, ne0, ne1, ne2);
 }
 
@@ -235,7 +239,7 @@ static firn_status no_others(firn_context *ctx, const firn_model *m)
         firn_tensor_id id;
         bool bias;
         if (firn_model_find(m, t->name, &layer, &id, &bias) != t && !skipped(m, t->name) &&
-            !for_activations(m, t->name))
+            !for_activations(m, t->name) && !firn_stack_holds(m, t->name))
             return firn_fail(ctx, FIRN_ERR_FORMAT, "tensor %s has no place in this %s model", t->name, m->arch->name);
     }
     return FIRN_OK;

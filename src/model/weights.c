@@ -1,6 +1,29 @@
 /* Weights in place; see weights.h. */
 #include "model/weights.h"
 
+#include "model/stack.h"
+
+static uint64_t gathered_bytes(const firn_model *m, int id)
+{
+    uint64_t most = 0;
+
+    for (int64_t i = 0; i < m->hp.n_layer; i++) {
+        const firn_stack *s = m->layers[i].stack[id];
+        if (s && !s->distance && s->tensor.size > most)
+            most = s->tensor.size;
+    }
+    return most;
+}
+
+uint64_t firn_weights_gathered_bytes(const firn_model *m)
+{
+    uint64_t bytes = 0;
+
+    for (int id = 0; id < FIRN_T_COUNT; id++)
+        bytes += gathered_bytes(m, id);
+    return bytes;
+}
+
 firn_status firn_weights_create(firn_context *ctx, firn_device *device, const firn_model *model, firn_weights **result)
 {
     const firn_gguf *g = model->gguf;
@@ -30,6 +53,9 @@ firn_status firn_weights_create(firn_context *ctx, firn_device *device, const fi
         for (int i = 0; s == FIRN_OK && i < w->n_parts; i++)
             if (w->base[i])
                 s = firn_buffer_wrap(device, w->base[i], size[i], &w->part[i]);
+        for (int id = 0; s == FIRN_OK && id < FIRN_T_COUNT; id++)
+            if (gathered_bytes(model, id))
+                s = firn_buffer_create(device, (size_t)gathered_bytes(model, id), &w->gathered[id]);
     }
     firn_free(ctx, size);
     if (s != FIRN_OK) {
@@ -46,6 +72,8 @@ void firn_weights_destroy(firn_weights *w)
         return;
     for (int i = 0; w->part && i < w->n_parts; i++)
         firn_buffer_destroy(w->part[i]);
+    for (int id = 0; id < FIRN_T_COUNT; id++)
+        firn_buffer_destroy(w->gathered[id]);
     firn_free(w->ctx, w->part);
     firn_free(w->ctx, w->base);
     firn_free(w->ctx, w);
@@ -57,13 +85,34 @@ firn_status firn_weights_bind(const firn_weights *w, firn_exec *exec, const firn
     return slot ? firn_exec_bind(exec, slot, w->part[t->file], (size_t)t->offset) : FIRN_OK;
 }
 
+firn_status firn_weights_bind_weight(firn_weights *w, firn_exec *exec, const firn_tensor *bytes, const firn_layer *l,
+                                     firn_tensor_id id)
+{
+    const firn_stack *s = l->stack[id];
+
+    if (!bytes || !s || s->distance)
+        return firn_weights_bind(w, exec, bytes, l->weight[id]);
+    if (w->holds[id] != s) {
+        w->holds[id] = NULL;
+        for (int64_t e = 0; e < s->tensor.ne[2]; e++)
+            FIRN_TRY(
+                firn_buffer_write(w->gathered[id], (size_t)e * s->part[e]->size, s->part[e]->data, s->part[e]->size));
+        w->holds[id] = s;
+    }
+    return firn_exec_bind(exec, bytes, w->gathered[id], 0);
+}
+
 static void each_of(const firn_weights *w, int64_t layer, void (*hint)(const firn_gguf *, const firn_gguf_tensor *))
 {
     if (layer < 0 || layer >= w->model->hp.n_layer)
         return;
+    const firn_layer *l = &w->model->layers[layer];
     for (int i = 0; i < FIRN_T_COUNT; i++)
-        if (w->model->layers[layer].weight[i])
-            hint(w->model->gguf, w->model->layers[layer].weight[i]);
+        if (l->stack[i])
+            for (int64_t e = 0; e < l->stack[i]->tensor.ne[2]; e++)
+                hint(w->model->gguf, l->stack[i]->part[e]);
+        else if (l->weight[i])
+            hint(w->model->gguf, l->weight[i]);
 }
 
 void firn_weights_near(const firn_weights *w, int64_t layer)

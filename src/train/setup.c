@@ -267,6 +267,7 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
     } parts[] = {
         {"activations", m->arenas},
         {"workspace", m->work},
+        {"gathered experts", m->gathered},
         {"block inputs", m->inputs},
         {"head", m->head},
         {"adapter", m->adapter},
@@ -280,6 +281,8 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
     firn_text_puts(&t, "memory   ");
     firn_text_bytes(&t, outside + m->total);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i].bytes)
+            continue;
         firn_text_puts(&t, i ? ", " : " (");
         firn_text_printf(&t, "%s ", parts[i].what);
         firn_text_bytes(&t, parts[i].bytes);
@@ -344,21 +347,6 @@ static firn_status say_unserved(const firn_run *run, const int tensors[FIRN_CLAS
     return s;
 }
 
-/* Factors beside weights (NVFP4) are part of the model here. */
-static void say_factors(const firn_run *run)
-{
-    const firn_model *m = run->model;
-    bool any = m->output_factor != NULL;
-
-    for (int64_t i = 0; i < m->hp.n_layer; i++)
-        for (int id = 0; id < FIRN_T_COUNT; id++)
-            any |= m->layers[i].factor[id] != NULL;
-    if (any && !m->arch->factors_served)
-        firn_run_say(run,
-                     "warning  llama.cpp ignores some of the model's .scale tensors, all of which are applied here: "
-                     "the adapter is trained on another model than llama.cpp runs");
-}
-
 static firn_status say_trained(const firn_run *run)
 {
     int64_t values[FIRN_CLASS_COUNT] = {0};
@@ -378,7 +366,8 @@ static firn_status say_trained(const firn_run *run)
             firn_text_printf(&t, "%s %s %.3g M in %d tensors", n++ ? "," : "", firn_class_name((firn_class)c),
                              (double)values[c] / 1e6, tensors[c]);
     FIRN_TRY(firn_run_say_text(run, &t));
-    say_factors(run);
+    for (int i = 0; firn_model_warning(run->model, i); i++)
+        firn_run_say(run, "warning  %s", firn_model_warning(run->model, i));
     return say_unserved(run, tensors);
 }
 
