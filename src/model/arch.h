@@ -63,6 +63,26 @@ typedef enum {
     FIRN_SWIGLU_OAI, /* clamped; alpha 1.702, limit 7 */
 } firn_activation;
 
+/* How transformers 5 holds the experts of a block. */
+typedef enum {
+    FIRN_HF_JOINT,       /* one parameter for gate and up, gate rows first, one for down */
+    FIRN_HF_ALTERNATING, /* the same with rows of gate and up in turn */
+    FIRN_HF_MODULES,     /* three modules for each expert */
+} firn_hf_experts;
+
+/* Names and layouts in transformers, after "model.layers.N."; NULL takes the usual name. Read by train/peft.c. */
+typedef struct {
+    bool permuted;         /* values of a head of q and k that rotate together are neighbours in GGUF, half a head apart
+                              there */
+    const char *attention; /* "self_attn" */
+    const char *q, *k, *v, *qkv, *o; /* "q_proj", ..., no qkv: NULL */
+    firn_hf_experts layout;
+    const char *experts; /* "mlp.experts" */
+    const char *router;  /* "mlp.gate" */
+    const char *shared;  /* "mlp.shared_experts" */
+    bool shared_joint;   /* its input_linear holds gate and up, gate rows first, its output_linear down */
+} firn_hf;
+
 typedef struct firn_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
 
@@ -105,6 +125,7 @@ typedef struct firn_arch {
 
     bool factors_served;  /* llama.cpp multiplies by every .scale tensor; by some of them in other architectures */
     const char *unserved; /* bases on which llama.cpp loads an adapter and ignores it, with spaces between; or NULL */
+    firn_hf hf;
     const char *verified; /* reference cases that it passes, see docs/models.md */
 } firn_arch;
 

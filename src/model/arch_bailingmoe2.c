@@ -16,5 +16,6 @@ const firn_arch firn_arch_bailingmoe2 = {
     .shared_width = FIRN_WIDTH_EXPERT,
     .shared_count = true,
     .output = FIRN_REQUIRED,
+    .hf = {.attention = "attention", .qkv = "query_key_value", .o = "dense", .layout = FIRN_HF_MODULES},
     .verified = "",
 };

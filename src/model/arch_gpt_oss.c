@@ -21,5 +21,6 @@ const firn_arch firn_arch_gpt_oss = {
     .activation = FIRN_SWIGLU_OAI,
     .router = {.gate = FIRN_GATE_SOFTMAX_CHOSEN, .logit_bias = FIRN_REQUIRED},
     .output = FIRN_REQUIRED,
+    .hf = {.layout = FIRN_HF_ALTERNATING, .router = "mlp.router"},
     .verified = "gpt-oss gpt-oss-mxfp4",
 };

@@ -11,6 +11,7 @@ const firn_arch firn_arch_granite = {
     .name = "granite",
     GRANITE,
     .rope_finetuned = true,
+    .hf = {.permuted = true},
     .verified = "",
 };
 
@@ -22,5 +23,10 @@ const firn_arch firn_arch_granitemoe = {
     .router = {.gate = FIRN_GATE_SOFTMAX, .renormalize = true},
     .shared = FIRN_SHARED_ADDED,
     .shared_key = true,
+    .hf = {.permuted = true,
+           .experts = "block_sparse_moe.experts",
+           .router = "block_sparse_moe.router",
+           .shared = "shared_mlp",
+           .shared_joint = true},
     .verified = "granitemoe granitemoe-q5",
 };

@@ -17,5 +17,6 @@ const firn_arch firn_arch_llama = {
     .router = {.gate = FIRN_GATE_SOFTMAX, .renormalize = true},
     .output = FIRN_OPTIONAL,
     .factors_served = true,
+    .hf = {.permuted = true},
     .verified = "llama mixtral mixtral-q4_0",
 };

@@ -16,5 +16,6 @@ const firn_arch firn_arch_qwen2moe = {
     .shared_key = true,
     .shared_width = FIRN_WIDTH_DENSE,
     .output = FIRN_REQUIRED,
+    .hf = {.shared = "mlp.shared_expert"},
     .verified = "qwen2moe qwen2moe-q2_k",
 };

@@ -10,5 +10,6 @@ const firn_arch firn_arch_smollm3 = {
     .attn_output_bias = FIRN_OPTIONAL,
     .ffn_bias = FIRN_OPTIONAL,
     .output = FIRN_OPTIONAL,
+    .hf = {.permuted = true},
     .verified = "",
 };

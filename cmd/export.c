@@ -1,0 +1,34 @@
+/* firn export: an adapter in another program's form. */
+#include "model.h"
+
+#include "train/peft.h"
+
+#include <inttypes.h>
+
+int cmd_export(int argc, char **argv)
+{
+    const cmd_option options[] = {{0}};
+    const cmd_spec spec = {
+        "firn export MODEL.gguf ADAPTER.gguf FOLDER",
+        "Writes an adapter as PEFT 0.20 and later loads it onto the model in transformers 5:\n"
+        "FOLDER/adapter_model.safetensors and FOLDER/adapter_config.json. MODEL is the file that it was trained on.",
+        options,
+        3,
+        3,
+    };
+    const cmd_compute compute = {.threads = 1};
+    int64_t n_tensors;
+    cmd_model m;
+    int n, status;
+
+    if (!cmd_parse(&spec, argc, argv, &n, &status))
+        return status;
+    if (!cmd_model_open(&m, &compute, argv[1], argv[2]))
+        return 1;
+    const firn_status s = firn_adapter_export_peft(m.ctx, m.model, m.adapter, argv[3], &n_tensors);
+    if (s == FIRN_OK)
+        printf("%s: %" PRId64 " tensors for PEFT\n", argv[3], n_tensors);
+    status = s == FIRN_OK ? 0 : cmd_fail_ctx(m.ctx);
+    cmd_model_close(&m);
+    return status;
+}

@@ -1,0 +1,519 @@
+/* An adapter as PEFT 0.20 and later loads it onto the model in transformers 5: adapter_model.safetensors (F32) and
+ * adapter_config.json. PEFT has GGUF's factors in other folds:
+ *
+ *     linear layer        lora_A [r, in], lora_B [out, r], as they are; rows of B of q and k are put back into
+ *                         transformers' order where GGUF has them permuted
+ *     stacked experts     lora_A [E r, in]: row e r + j is row j of expert e (expert-major); lora_B [out, r E]: column
+ *                         j E + e is column j of expert e (rank-major). One parameter holds gate and up: two adapters
+ * of ranks r1, r2 become one of rank r1 + r2, A_e = [A_gate; A_up], B_e = [[B_gate, 0], [0, B_up]], rows of gate first
+ * or in turn with those of up both parameters     of one module adapted: the first one's wrapper is inside,
+ * "experts.base_layer.lora_A"
+ *
+ * (Shapes outermost first, as safetensors has them.) The scale is alpha / r; a module of another rank or scale than the
+ * rest gets its own in rank_pattern and alpha_pattern. In models with experts PEFT takes "gate_proj" and its like among
+ * target_modules for the experts of transformers 4 and moves them there, so that dense layers and shared experts are
+ * named by their weights in target_parameters. Checked against PEFT 0.21.2 by loading: docs/models.md.
+ *
+ * safetensors: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets),
+ * bytes.
+ *
+ * Called by cmd/export.c. */
+#include "train/peft.h"
+
+#include "core/buffer.h"
+#include "core/file.h"
+#include "model/block.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART_BYTES = 96, MODULE_BYTES = 128, NAME_BYTES = 160, MAX_PATH = 4096 };
+
+/* Where row o of transformers' B is in GGUF's. */
+typedef enum {
+    ROWS_AS_THEY_ARE,
+    ROWS_PERMUTED,    /* within heads of `head` rows: o = half * head / 2 + i is row 2 i + half */
+    ROWS_HALVES,      /* two parts, or the halves of one */
+    ROWS_ALTERNATING, /* the same, in turn */
+} row_order;
+
+/* One pair of PEFT's factors. */
+typedef struct {
+    char module[NAME_BYTES];           /* what the factors' names begin with, after "base_model.model." */
+    char target[NAME_BYTES];           /* its name in the configuration, the same for all blocks */
+    bool parameter;                    /* among target_parameters */
+    firn_tensor_id id;                 /* of the first part */
+    const firn_adapter_entry *part[2]; /* the second one NULL, or its rows are the other half; a part may be missing */
+    row_order order;
+    int64_t first, n_out, head; /* rows [first, first + n_out) of B; first is 0 but for pieces of a fused product */
+    int64_t expert, n_expert;   /* expert -1: all, folded */
+    int64_t rank, n_in;
+    double alpha;
+    bool exact; /* the configuration names this block's module alone */
+} piece;
+
+typedef struct {
+    firn_context *ctx;
+    const firn_model *model;
+    const firn_adapter *adapter;
+    const firn_adapter_entry **entries, *output;
+    piece *pieces;
+    size_t n, capacity;
+} exporting;
+
+/* ---- which pieces ---- */
+
+static const char *or_usual(const char *name, const char *usual)
+{
+    return name ? name : usual;
+}
+
+/* PEFT's rewriting of targets, see above. */
+static bool taken_for_experts(const char *leaf)
+{
+    static const char *const names[] = {"gate", "gate_proj", "up_proj", "down_proj"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(leaf, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* "model.layers.3.<what>"; <what> alone outside the blocks. */
+static const char *full(char name[MODULE_BYTES], int layer, const char *what)
+{
+    if (layer < 0)
+        snprintf(name, MODULE_BYTES, "%s", what);
+    else
+        snprintf(name, MODULE_BYTES, "model.layers.%d.%s", layer, what);
+    return name;
+}
+
+/* parameter NULL: a linear layer. */
+static firn_status add(exporting *x, int layer, firn_tensor_id id, const char *module, const char *parameter,
+                       bool inner, const firn_adapter_entry *one, const firn_adapter_entry *other, row_order order,
+                       piece **result)
+{
+    const firn_adapter_entry *some = one ? one : other;
+    const char *leaf = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
+    char path[MODULE_BYTES];
+
+    FIRN_TRY(firn_grow(x->ctx, (void **)&x->pieces, x->n, &x->capacity, sizeof *x->pieces));
+    piece *p = &x->pieces[x->n++];
+    memset(p, 0, sizeof *p);
+    snprintf(p->module, sizeof p->module, "%s%s", full(path, layer, module), inner ? ".base_layer" : "");
+    p->parameter = parameter || (x->model->hp.n_expert && taken_for_experts(leaf));
+    if (p->parameter)
+        snprintf(p->target, sizeof p->target, "%s.%s", module, parameter ? parameter : "weight");
+    else
+        snprintf(p->target, sizeof p->target, "%s", leaf);
+    p->id = id;
+    p->part[0] = one;
+    p->part[1] = other;
+    p->order = order;
+    p->n_in = some->n_in;
+    p->n_expert = some->n_expert;
+    p->expert = -1;
+    const bool two = order >= ROWS_HALVES && id != FIRN_T_FFN_GATE_UP_EXPS;
+    p->n_out = (two ? 2 : 1) * some->n_out;
+    p->rank = (one ? one->rank : 0) + (other ? other->rank : 0);
+    p->alpha = (double)some->scale * (double)p->rank;
+    *result = p;
+    return FIRN_OK;
+}
+
+static firn_status add_linear(exporting *x, int layer, firn_tensor_id id, const char *owner, const char *leaf)
+{
+    const firn_adapter_entry *e = x->entries[layer * FIRN_T_COUNT + id];
+    char module[PART_BYTES];
+    piece *p;
+
+    if (!e)
+        return FIRN_OK;
+    snprintf(module, sizeof module, "%s%s%s", owner, *leaf ? "." : "", leaf);
+    FIRN_TRY(add(x, layer, id, module, NULL, false, e, NULL, ROWS_AS_THEY_ARE, &p));
+    if (x->model->arch->hf.permuted && (id == FIRN_T_ATTN_Q || id == FIRN_T_ATTN_K)) {
+        p->order = ROWS_PERMUTED;
+        p->head = x->model->hp.head_k;
+    }
+    return FIRN_OK;
+}
+
+/* One product for q, k, v: a module there too, or a piece for each of three, which share A. */
+static firn_status add_fused(exporting *x, int layer, const char *owner)
+{
+    const firn_hf *hf = &x->model->arch->hf;
+    const firn_layer *l = &x->model->layers[layer];
+    const firn_adapter_entry *e = x->entries[layer * FIRN_T_COUNT + FIRN_T_ATTN_QKV];
+    const char *names[] = {or_usual(hf->q, "q_proj"), or_usual(hf->k, "k_proj"), or_usual(hf->v, "v_proj")};
+    const int64_t rows[] = {l->n_head * x->model->hp.head_k, l->n_head_kv * x->model->hp.head_k,
+                            l->n_head_kv * x->model->hp.head_v};
+    int64_t first = 0;
+
+    if (hf->qkv || !e)
+        return hf->qkv ? add_linear(x, layer, FIRN_T_ATTN_QKV, owner, hf->qkv) : FIRN_OK;
+    for (int i = 0; i < 3; i++) {
+        char module[PART_BYTES];
+        piece *p;
+        snprintf(module, sizeof module, "%s.%s", owner, names[i]);
+        FIRN_TRY(add(x, layer, FIRN_T_ATTN_QKV, module, NULL, false, e, NULL, ROWS_AS_THEY_ARE, &p));
+        p->first = first;
+        p->n_out = rows[i];
+        if (hf->permuted && i < 2) {
+            p->order = ROWS_PERMUTED;
+            p->head = x->model->hp.head_k;
+        }
+        first += rows[i];
+    }
+    return FIRN_OK;
+}
+
+static firn_status add_attention(exporting *x, int layer)
+{
+    const firn_hf *hf = &x->model->arch->hf;
+    const char *owner = or_usual(hf->attention, "self_attn");
+
+    for (int id = FIRN_T_ATTN_K_B; id <= FIRN_T_ATTN_V_B; id++)
+        if (x->entries[layer * FIRN_T_COUNT + id])
+            return firn_fail(x->ctx, FIRN_ERR_UNSUPPORTED,
+                             "%s cannot go to PEFT: in transformers it is part of kv_b_proj, for which this adapter of "
+                             "each head is not of low rank",
+                             x->entries[layer * FIRN_T_COUNT + id]->tensor);
+    FIRN_TRY(add_fused(x, layer, owner));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_Q, owner, or_usual(hf->q, "q_proj")));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_K, owner, or_usual(hf->k, "k_proj")));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_V, owner, or_usual(hf->v, "v_proj")));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_Q_A, owner, "q_a_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_Q_B, owner, "q_b_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_KV_A_MQA, owner, "kv_a_proj_with_mqa"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_KV_B, owner, "kv_b_proj"));
+    return add_linear(x, layer, FIRN_T_ATTN_OUTPUT, owner, or_usual(hf->o, "o_proj"));
+}
+
+/* Experts that are modules of their own, each with three. */
+static firn_status add_expert_modules(exporting *x, int layer, const char *owner)
+{
+    static const struct {
+        firn_tensor_id id;
+        const char *leaf;
+    } parts[] = {
+        {FIRN_T_FFN_GATE_EXPS, "gate_proj"}, {FIRN_T_FFN_UP_EXPS, "up_proj"}, {FIRN_T_FFN_DOWN_EXPS, "down_proj"}};
+
+    for (int64_t e = 0; e < x->model->hp.n_expert; e++)
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            const firn_adapter_entry *entry = x->entries[layer * FIRN_T_COUNT + parts[i].id];
+            char module[PART_BYTES];
+            piece *p;
+            if (!entry)
+                continue;
+            snprintf(module, sizeof module, "%s.%lld.%s", owner, (long long)e, parts[i].leaf);
+            FIRN_TRY(add(x, layer, parts[i].id, module, NULL, false, entry, NULL, ROWS_AS_THEY_ARE, &p));
+            p->expert = e;
+            p->parameter = false;
+            snprintf(p->target, sizeof p->target, "%s", parts[i].leaf);
+        }
+    return FIRN_OK;
+}
+
+static firn_status add_experts(exporting *x, int layer)
+{
+    const firn_hf *hf = &x->model->arch->hf;
+    const firn_adapter_entry *const *e = &x->entries[layer * FIRN_T_COUNT];
+    const char *owner = or_usual(hf->experts, "mlp.experts");
+    const firn_adapter_entry *both = e[FIRN_T_FFN_GATE_UP_EXPS], *gate = e[FIRN_T_FFN_GATE_EXPS],
+                             *up = e[FIRN_T_FFN_UP_EXPS], *down = e[FIRN_T_FFN_DOWN_EXPS];
+    const row_order order = hf->layout == FIRN_HF_ALTERNATING ? ROWS_ALTERNATING : ROWS_HALVES;
+    piece *p;
+
+    if (hf->layout == FIRN_HF_MODULES) {
+        if (both)
+            return firn_fail(x->ctx, FIRN_ERR_UNSUPPORTED,
+                             "%s cannot go to PEFT: %s models have no joint gate and up there", both->tensor,
+                             x->model->arch->name);
+        return add_expert_modules(x, layer, owner);
+    }
+    if (both)
+        FIRN_TRY(add(x, layer, FIRN_T_FFN_GATE_UP_EXPS, owner, "gate_up_proj", down != NULL, both, NULL, order, &p));
+    if (gate || up)
+        FIRN_TRY(add(x, layer, gate ? FIRN_T_FFN_GATE_EXPS : FIRN_T_FFN_UP_EXPS, owner, "gate_up_proj", down != NULL,
+                     gate, up, order, &p));
+    if (down)
+        FIRN_TRY(add(x, layer, FIRN_T_FFN_DOWN_EXPS, owner, "down_proj", false, down, NULL, ROWS_AS_THEY_ARE, &p));
+    return FIRN_OK;
+}
+
+static firn_status add_feed_forward(exporting *x, int layer)
+{
+    const firn_hf *hf = &x->model->arch->hf;
+    const firn_adapter_entry *const *e = &x->entries[layer * FIRN_T_COUNT];
+    const char *shared = or_usual(hf->shared, "mlp.shared_experts");
+    piece *p;
+
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE, "mlp", "gate_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_UP, "mlp", "up_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_DOWN, "mlp", "down_proj"));
+    if (e[FIRN_T_FFN_GATE_INP])
+        FIRN_TRY(add(x, layer, FIRN_T_FFN_GATE_INP, or_usual(hf->router, "mlp.gate"), "weight", false,
+                     e[FIRN_T_FFN_GATE_INP], NULL, ROWS_AS_THEY_ARE, &p));
+    FIRN_TRY(add_experts(x, layer));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE_INP_SHEXP, "mlp", "shared_expert_gate"));
+    if (hf->shared_joint) {
+        const firn_adapter_entry *gate = e[FIRN_T_FFN_GATE_SHEXP], *up = e[FIRN_T_FFN_UP_SHEXP];
+        char module[PART_BYTES];
+        snprintf(module, sizeof module, "%s.input_linear", shared);
+        if (gate || up)
+            FIRN_TRY(add(x, layer, gate ? FIRN_T_FFN_GATE_SHEXP : FIRN_T_FFN_UP_SHEXP, module, NULL, false, gate, up,
+                         ROWS_HALVES, &p));
+        return add_linear(x, layer, FIRN_T_FFN_DOWN_SHEXP, shared, "output_linear");
+    }
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE_SHEXP, shared, "gate_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_UP_SHEXP, shared, "up_proj"));
+    return add_linear(x, layer, FIRN_T_FFN_DOWN_SHEXP, shared, "down_proj");
+}
+
+static firn_status collect(exporting *x)
+{
+    const int64_t n_layer = x->model->hp.n_layer;
+    piece *p;
+
+    x->entries = firn_alloc_zeroed(x->ctx, (size_t)n_layer * FIRN_T_COUNT, sizeof *x->entries);
+    if (!x->entries)
+        return FIRN_ERR_MEMORY;
+    FIRN_TRY(firn_entries_find(x->ctx, x->model, x->adapter, x->entries, &x->output));
+    for (int i = 0; i < n_layer; i++) {
+        FIRN_TRY(add_attention(x, i));
+        FIRN_TRY(add_feed_forward(x, i));
+    }
+    if (x->output)
+        FIRN_TRY(add(x, -1, FIRN_T_COUNT, "lm_head", NULL, false, x->output, NULL, ROWS_AS_THEY_ARE, &p));
+    return FIRN_OK;
+}
+
+/* A target means all blocks that have such a module. Where only some of them are adapted, or not all alike, they are
+ * named one by one. */
+static void find_exact(exporting *x)
+{
+    for (size_t i = 0; i < x->n; i++) {
+        piece *p = &x->pieces[i];
+        int64_t there = p->id == FIRN_T_COUNT, adapted = 0;
+        bool alike = true;
+        if (p->expert >= 0)
+            continue;
+        for (int64_t l = 0; p->id < FIRN_T_COUNT && l < x->model->hp.n_layer; l++)
+            there += x->model->layers[l].weight[p->id] != NULL;
+        for (size_t j = 0; j < x->n; j++)
+            if (strcmp(x->pieces[j].target, p->target) == 0 && x->pieces[j].parameter == p->parameter) {
+                adapted++;
+                alike &= x->pieces[j].rank == p->rank && x->pieces[j].alpha == p->alpha;
+            }
+        p->exact = adapted < there || !alike;
+    }
+}
+
+/* ---- values ---- */
+
+static double value_a(const exporting *x, const piece *p, int64_t row, int64_t i, int64_t expert)
+{
+    const int64_t r0 = p->part[0] ? p->part[0]->rank : 0;
+    const firn_adapter_entry *e = row < r0 ? p->part[0] : p->part[1];
+    const int64_t j = row < r0 ? row : row - r0;
+
+    return (double)x->adapter->values[e->a + (expert * e->rank + j) * e->n_in + i];
+}
+
+/* The part that holds transformers' row o, and the row in it. */
+static int64_t find_row(const piece *p, int64_t o, int *part)
+{
+    const int64_t half = p->n_out / 2;
+    const bool one = p->id == FIRN_T_FFN_GATE_UP_EXPS;
+
+    *part = 0;
+    switch (p->order) {
+    case ROWS_AS_THEY_ARE:
+        return p->first + o;
+    case ROWS_PERMUTED: {
+        const int64_t head = o / p->head, at = o % p->head, in_half = p->head / 2;
+        return p->first + head * p->head + 2 * (at % in_half) + at / in_half;
+    }
+    case ROWS_HALVES:
+    case ROWS_ALTERNATING:
+        break;
+    }
+    const int64_t which = p->order == ROWS_HALVES ? o / half : o % 2, row = p->order == ROWS_HALVES ? o % half : o / 2;
+    *part = one ? 0 : (int)which;
+    return one ? which * half + row : row;
+}
+
+static double value_b(const exporting *x, const piece *p, int64_t o, int64_t column, int64_t expert)
+{
+    const int64_t r0 = p->part[0] ? p->part[0]->rank : 0;
+    int part;
+    const int64_t row = find_row(p, o, &part);
+    const firn_adapter_entry *e = p->part[part];
+    const int64_t j = part ? column - r0 : column;
+
+    if (!e || j < 0 || j >= e->rank)
+        return 0;
+    /* Both parts share one scale, that of the piece. */
+    const double scale = (double)e->scale * (double)p->rank / p->alpha;
+    return scale * (double)x->adapter->values[e->b + (expert * e->n_out + row) * e->rank + j];
+}
+
+/* ---- files ---- */
+
+static int64_t rows_a(const piece *p)
+{
+    return p->rank * (p->expert < 0 ? p->n_expert : 1);
+}
+
+/* One factor, row by row: A [rows_a, n_in], B [n_out, rows_a]. */
+static firn_status write_factor(const exporting *x, const piece *p, bool b, float *row, firn_out *out)
+{
+    const int64_t E = p->expert < 0 ? p->n_expert : 1, n_rows = b ? p->n_out : rows_a(p), n = b ? rows_a(p) : p->n_in;
+
+    for (int64_t o = 0; o < n_rows; o++) {
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t expert = p->expert >= 0 ? p->expert : b ? i % E : o / p->rank;
+            row[i] = (float)(b ? value_b(x, p, o, i / E, expert) : value_a(x, p, o % p->rank, i, expert));
+        }
+        FIRN_TRY(firn_out_write(out, row, (size_t)n * sizeof *row));
+    }
+    return FIRN_OK;
+}
+
+static void describe(firn_text *t, const piece *p, bool b, uint64_t *at)
+{
+    const int64_t n_rows = b ? p->n_out : rows_a(p), n = b ? rows_a(p) : p->n_in;
+    const uint64_t bytes = (uint64_t)n_rows * (uint64_t)n * sizeof(float);
+
+    firn_text_printf(t, ",\"base_model.model.%s.lora_%c.weight\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],", p->module,
+                     b ? 'B' : 'A', (long long)n_rows, (long long)n);
+    firn_text_printf(t, "\"data_offsets\":[%llu,%llu]}", (unsigned long long)*at, (unsigned long long)(*at + bytes));
+    *at += bytes;
+}
+
+static firn_status write_tensors(const exporting *x, firn_text *header, firn_out *out)
+{
+    uint64_t at = 0;
+    int64_t widest = 1;
+    uint8_t length[8];
+
+    firn_text_printf(header, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = 0; i < 2 * x->n; i++) {
+        const piece *p = &x->pieces[i / 2];
+        describe(header, p, i % 2, &at);
+        widest = firn_max_i64(widest, firn_max_i64(p->n_in, rows_a(p)));
+    }
+    firn_text_printf(header, "}");
+    while (header->status == FIRN_OK && header->size % 8)
+        firn_text_printf(header, " ");
+    FIRN_TRY(header->status);
+    for (int i = 0; i < 8; i++)
+        length[i] = (uint8_t)((uint64_t)header->size >> (8 * i));
+    FIRN_TRY(firn_out_write(out, length, sizeof length));
+    FIRN_TRY(firn_out_write(out, header->data, header->size));
+    float *row = firn_alloc(x->ctx, (size_t)widest * sizeof *row);
+    firn_status s = row ? FIRN_OK : FIRN_ERR_MEMORY;
+    for (size_t i = 0; s == FIRN_OK && i < 2 * x->n; i++)
+        s = write_factor(x, &x->pieces[i / 2], i % 2, row, out);
+    firn_free(x->ctx, row);
+    return s;
+}
+
+static firn_status write_safetensors(const exporting *x, const char *path)
+{
+    firn_out *out;
+    firn_text header;
+
+    FIRN_TRY(firn_out_open(x->ctx, path, &out));
+    firn_text_init(&header, x->ctx, 0);
+    const firn_status s = write_tensors(x, &header, out);
+    firn_text_free(&header);
+    if (s != FIRN_OK) {
+        firn_out_abort(out);
+        return s;
+    }
+    return firn_out_commit(out);
+}
+
+static bool in_array(const json_t *array, const char *text)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (strcmp(json_string_value(json_array_get(array, i)), text) == 0)
+            return true;
+    return false;
+}
+
+/* What most pieces have is the default: that of the first. */
+static json_t *configuration(const exporting *x)
+{
+    json_t *modules = json_array(), *parameters = json_array(), *ranks = json_object(), *alphas = json_object();
+    const int64_t rank = x->pieces[0].rank;
+    const double alpha = x->pieces[0].alpha;
+
+    for (size_t i = 0; i < x->n; i++) {
+        const piece *p = &x->pieces[i];
+        char name[2 * NAME_BYTES];
+        snprintf(name, sizeof name, "%s", p->target);
+        if (p->exact) { /* "model.layers.3.self_attn.q_proj", "model.layers.3.mlp.experts.gate_up_proj" */
+            const char *tail = p->parameter ? strrchr(p->target, '.') : "", *inner = strstr(p->module, ".base_layer");
+            snprintf(name, sizeof name, "%.*s%s", (int)(inner ? inner - p->module : (long)strlen(p->module)), p->module,
+                     tail);
+        }
+        json_t *list = p->parameter ? parameters : modules;
+        if (!in_array(list, name))
+            json_array_append_new(list, json_string(name));
+        if (p->rank != rank)
+            json_object_set_new(ranks, name, json_integer(p->rank));
+        if (p->alpha != alpha)
+            json_object_set_new(alphas, name, json_real(p->alpha));
+    }
+    return json_pack("{s:s, s:s, s:n, s:b, s:s, s:I, s:f, s:f, s:b, s:b, s:b, s:n, s:o, s:o, s:o, s:o}", "peft_type",
+                     "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none",
+                     "r", (json_int_t)rank, "lora_alpha", alpha, "lora_dropout", 0.0, "fan_in_fan_out", 0, "use_rslora",
+                     0, "use_dora", 0, "modules_to_save", "target_modules", modules, "target_parameters", parameters,
+                     "rank_pattern", ranks, "alpha_pattern", alphas);
+}
+
+static firn_status write_configuration(const exporting *x, const char *path)
+{
+    json_t *json = configuration(x);
+    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    const firn_status s = text ? firn_file_write(x->ctx, path, text, strlen(text))
+                               : firn_fail(x->ctx, FIRN_ERR_MEMORY, "out of memory for the adapter's configuration");
+
+    free(text);
+    json_decref(json);
+    return s;
+}
+
+static firn_status export_to(exporting *x, const char *folder)
+{
+    char path[MAX_PATH];
+
+    FIRN_EXPECT(x->ctx, x->adapter->n_entries > 0, "the adapter is empty");
+    FIRN_EXPECT(x->ctx, strlen(folder) < MAX_PATH - 64, "the folder's name is too long");
+    FIRN_TRY(collect(x));
+    find_exact(x);
+    FIRN_TRY(firn_make_folder(x->ctx, folder));
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    FIRN_TRY(write_safetensors(x, path));
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    return write_configuration(x, path);
+}
+
+firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
+                                     const char *folder, int64_t *n_tensors)
+{
+    FIRN_EXPECT(ctx, model && adapter && folder, "firn_adapter_export_peft needs a model, an adapter and a folder");
+    exporting x = {.ctx = ctx, .model = model, .adapter = adapter};
+    const firn_status s = export_to(&x, folder);
+    if (n_tensors)
+        *n_tensors = 2 * (int64_t)x.n;
+    firn_free(ctx, x.entries);
+    firn_free(ctx, x.pieces);
+    return s;
+}

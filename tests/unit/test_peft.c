@@ -1,0 +1,322 @@
+/* Adapters exported for PEFT: the names, and that B A of the written factors, folded as PEFT unfolds them, is B A of
+ * the adapter, row by row in transformers' order. (That PEFT itself loads them and computes the same is in
+ * docs/models.md.)
+ */
+#include "unit/model.h"
+
+#include "core/file.h"
+#include "model/random_model.h"
+#include "train/peft.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+typedef struct {
+    fixture f;
+    char *bytes;
+    const float *values;
+    json_t *header, *config;
+} exported;
+
+/* A small model of that shape, an adapter with random factors on `targets`, and what is written of it. */
+static void export(exported *x, const char *shape, const char *targets)
+{
+    const char *path = in_scratch("model.gguf");
+    firn_context *ctx = firn_context_create(NULL);
+    int64_t n;
+    size_t size;
+    uint64_t length = 0;
+
+    OK(ctx, firn_random_model_write(ctx, firn_random_shape_find(shape), 0, FIRN_F32, 3, path, NULL));
+    firn_context_destroy(ctx);
+    open_at(&x->f, path, NULL, 1);
+    ctx = x->f.ctx;
+    OK(ctx, firn_adapter_create(ctx, x->f.model, targets, 3, 6, 1, &x->f.adapter));
+    for (int64_t i = 0; i < x->f.adapter->n_values; i++)
+        x->f.adapter->values[i] = sinf(0.7f * (float)i);
+    OK(ctx, firn_adapter_export_peft(ctx, x->f.model, x->f.adapter, in_scratch("peft"), &n));
+    OK(ctx, firn_file_read(ctx, in_scratch("peft/adapter_model.safetensors"), 0, &x->bytes, &size));
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | (unsigned char)x->bytes[i];
+    assert_true(length % 8 == 0 && length < size);
+    x->header = json_loadb(x->bytes + 8, length, 0, NULL);
+    x->config = json_load_file(in_scratch("peft/adapter_config.json"), 0, NULL);
+    assert_non_null(x->header);
+    assert_non_null(x->config);
+    assert_int_equal(json_object_size(x->header), n + 1);
+    x->values = (const float *)(const void *)(x->bytes + 8 + length);
+    /* The tensors fill the file, one behind the other. */
+    const char *name;
+    json_t *t;
+    uint64_t at = 0;
+    json_object_foreach(x->header, name, t)
+    {
+        const json_t *offsets = json_object_get(t, "data_offsets");
+        if (!offsets)
+            continue;
+        assert_int_equal(json_integer_value(json_array_get(offsets, 0)), at);
+        at = (uint64_t)json_integer_value(json_array_get(offsets, 1));
+    }
+    assert_int_equal(at, size - 8 - length);
+}
+
+static void forget(exported *x)
+{
+    json_decref(x->header);
+    json_decref(x->config);
+    firn_free(x->f.ctx, x->bytes);
+    close_fixture(&x->f);
+}
+
+static const float *factor(const exported *x, const char *module, char which, int64_t shape[2])
+{
+    char name[256];
+
+    snprintf(name, sizeof name, "base_model.model.%s.lora_%c.weight", module, which);
+    const json_t *t = json_object_get(x->header, name);
+    if (!t)
+        fail_msg("%s is missing", name);
+    for (size_t i = 0; i < 2; i++)
+        shape[i] = json_integer_value(json_array_get(json_object_get(t, "shape"), i));
+    return x->values + json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 0)) / 4;
+}
+
+static const firn_adapter_entry *entry(const exported *x, const char *tensor)
+{
+    for (int i = 0; i < x->f.adapter->n_entries; i++)
+        if (strcmp(x->f.adapter->entries[i].tensor, tensor) == 0)
+            return &x->f.adapter->entries[i];
+    fail_msg("%s has no adapter", tensor);
+    return NULL;
+}
+
+/* Element (o, i) of expert's B A. */
+static double theirs(const exported *x, const char *module, int64_t E, int64_t expert, int64_t o, int64_t i)
+{
+    int64_t a[2], b[2];
+    const float *A = factor(x, module, 'A', a), *B = factor(x, module, 'B', b);
+    const int64_t r = a[0] / E;
+    double sum = 0;
+
+    assert_int_equal(a[0], b[1]);
+    assert_true(o < b[0] && i < a[1]);
+    for (int64_t j = 0; j < r; j++)
+        sum += (double)A[(expert * r + j) * a[1] + i] * (double)B[o * b[1] + j * E + expert];
+    return sum;
+}
+
+static double ours(const exported *x, const char *tensor, int64_t expert, int64_t o, int64_t i)
+{
+    const firn_adapter_entry *e = entry(x, tensor);
+    double sum = 0;
+
+    for (int64_t j = 0; j < e->rank; j++)
+        sum += (double)x->f.adapter->values[e->a + (expert * e->rank + j) * e->n_in + i] *
+               (double)x->f.adapter->values[e->b + (expert * e->n_out + o) * e->rank + j];
+    return sum;
+}
+
+/* Row o of the module is row o' of the tensor. */
+static void same(const exported *x, const char *module, int64_t E, int64_t expert, int64_t o, const char *tensor,
+                 int64_t row)
+{
+    for (int64_t i = 0; i < 64; i += 21) {
+        const double a = theirs(x, module, E, expert, o, i), b = ours(x, tensor, expert, row, i);
+        if (!(fabs(a - b) < 1e-5))
+            fail_msg("%s row %d, %s row %d: %g and %g", module, (int)o, tensor, (int)row, a, b);
+    }
+}
+
+static bool targets(const exported *x, const char *list, const char *name)
+{
+    size_t i;
+    json_t *value;
+
+    json_array_foreach(json_object_get(x->config, list), i,
+                       value) if (strcmp(json_string_value(value), name) == 0) return true;
+    return false;
+}
+
+#define L1 "model.layers.1."
+
+static void test_stacked(void **state)
+{
+    (void)state;
+    exported x;
+
+    export(&x, "tiny-qwen3moe", "all");
+    for (int64_t e = 0; e < 8; e += 3) {
+        for (int64_t o = 0; o < 128; o += 13) {
+            same(&x, L1 "mlp.experts.base_layer", 8, e, o, "blk.1.ffn_gate_exps.weight", o);
+            same(&x, L1 "mlp.experts.base_layer", 8, e, 128 + o, "blk.1.ffn_up_exps.weight", o);
+        }
+        for (int64_t o = 0; o < 256; o += 17)
+            same(&x, L1 "mlp.experts", 8, e, o, "blk.1.ffn_down_exps.weight", o);
+    }
+    for (int64_t o = 0; o < 8; o++)
+        same(&x, L1 "mlp.gate", 1, 0, o, "blk.1.ffn_gate_inp.weight", o);
+    for (int64_t o = 0; o < 256; o += 5)
+        same(&x, L1 "self_attn.q_proj", 1, 0, o, "blk.1.attn_q.weight", o);
+    same(&x, "lm_head", 1, 0, 500, "output.weight", 500);
+    assert_true(targets(&x, "target_modules", "q_proj") && targets(&x, "target_modules", "lm_head"));
+    assert_true(targets(&x, "target_parameters", "mlp.experts.gate_up_proj"));
+    assert_true(targets(&x, "target_parameters", "mlp.experts.down_proj"));
+    assert_true(targets(&x, "target_parameters", "mlp.gate.weight"));
+    assert_int_equal(json_array_size(json_object_get(x.config, "target_modules")), 5);
+    assert_int_equal(json_array_size(json_object_get(x.config, "target_parameters")), 3);
+    assert_int_equal(json_integer_value(json_object_get(x.config, "r")), 3);
+    assert_true(json_number_value(json_object_get(x.config, "lora_alpha")) == 6);
+    const json_t *ranks = json_object_get(x.config, "rank_pattern"),
+                 *alphas = json_object_get(x.config, "alpha_pattern");
+    assert_int_equal(json_object_size(ranks), 1);
+    assert_int_equal(json_integer_value(json_object_get(ranks, "mlp.experts.gate_up_proj")), 6);
+    assert_true(json_number_value(json_object_get(alphas, "mlp.experts.gate_up_proj")) == 12);
+    forget(&x);
+}
+
+static void test_alternating(void **state)
+{
+    (void)state;
+    exported x;
+
+    export(&x, "tiny-gpt-oss", "all");
+    for (int64_t o = 0; o < 64; o += 7) {
+        same(&x, L1 "mlp.experts.base_layer", 8, 5, 2 * o, "blk.1.ffn_gate_exps.weight", o);
+        same(&x, L1 "mlp.experts.base_layer", 8, 5, 2 * o + 1, "blk.1.ffn_up_exps.weight", o);
+    }
+    same(&x, L1 "mlp.router", 1, 0, 7, "blk.1.ffn_gate_inp.weight", 7);
+    assert_true(targets(&x, "target_parameters", "mlp.router.weight"));
+    forget(&x);
+}
+
+/* Heads of 32: GGUF's row 2 i + half is row 16 half + i there. */
+static void test_permuted(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"tiny-llama", "tiny-granite", "tiny-granitemoe", "tiny-smollm3"};
+    exported x;
+
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        export(&x, shapes[s], "attention");
+        for (int64_t o = 0; o < 64; o++) {
+            const int64_t row = o / 32 * 32 + 2 * (o % 16) + o % 32 / 16;
+            same(&x, L1 "self_attn.q_proj", 1, 0, o, "blk.1.attn_q.weight", row);
+            same(&x, L1 "self_attn.k_proj", 1, 0, o, "blk.1.attn_k.weight", row);
+            same(&x, L1 "self_attn.v_proj", 1, 0, o, "blk.1.attn_v.weight", o);
+        }
+        forget(&x);
+    }
+}
+
+static void test_fused(void **state)
+{
+    (void)state;
+    exported x;
+
+    export(&x, "tiny-qwen2", "all");
+    same(&x, L1 "self_attn.q_proj", 1, 0, 100, "blk.1.attn_qkv.weight", 100);
+    same(&x, L1 "self_attn.k_proj", 1, 0, 33, "blk.1.attn_qkv.weight", 128 + 33);
+    same(&x, L1 "self_attn.v_proj", 1, 0, 33, "blk.1.attn_qkv.weight", 192 + 33);
+    assert_true(targets(&x, "target_modules", "gate_proj")); /* a dense model: no experts to be taken for */
+    forget(&x);
+    export(&x, "tiny-bailingmoe2", "attention,experts,shared");
+    same(&x, L1 "attention.query_key_value", 1, 0, 200, "blk.1.attn_qkv.weight", 200);
+    same(&x, L1 "attention.dense", 1, 0, 100, "blk.1.attn_output.weight", 100);
+    int64_t shape[2];
+    factor(&x, L1 "mlp.experts.11.gate_proj", 'A', shape);
+    assert_true(shape[0] == 3 && shape[1] == 128);
+    factor(&x, L1 "mlp.shared_experts.down_proj", 'A', shape);
+    forget(&x);
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    exported x;
+
+    export(&x, "tiny-qwen2moe", "shared");
+    same(&x, L1 "mlp.shared_expert_gate", 1, 0, 0, "blk.1.ffn_gate_inp_shexp.weight", 0);
+    same(&x, L1 "mlp.shared_expert.up_proj", 1, 0, 77, "blk.1.ffn_up_shexp.weight", 77);
+    assert_true(targets(&x, "target_parameters", "mlp.shared_expert.up_proj.weight"));
+    assert_true(targets(&x, "target_modules", "shared_expert_gate"));
+    forget(&x);
+    export(&x, "tiny-granitemoe", "shared,router");
+    for (int64_t o = 0; o < 96; o += 7) {
+        same(&x, L1 "shared_mlp.input_linear", 1, 0, o, "blk.1.ffn_gate_shexp.weight", o);
+        same(&x, L1 "shared_mlp.input_linear", 1, 0, 96 + o, "blk.1.ffn_up_shexp.weight", o);
+        same(&x, L1 "shared_mlp.output_linear", 1, 0, o, "blk.1.ffn_down_shexp.weight", o);
+    }
+    same(&x, L1 "block_sparse_moe.router", 1, 0, 3, "blk.1.ffn_gate_inp.weight", 3);
+    forget(&x);
+    export(&x, "tiny-glm4moe", "dense,shared");
+    same(&x, "model.layers.0.mlp.gate_proj", 1, 0, 77, "blk.0.ffn_gate.weight", 77);
+    assert_true(targets(&x, "target_parameters", "mlp.gate_proj.weight"));
+    assert_true(targets(&x, "target_parameters", "mlp.shared_experts.gate_proj.weight"));
+    forget(&x);
+}
+
+/* Only some blocks, only one of the two parameters, only half of one. */
+static void test_parts(void **state)
+{
+    (void)state;
+    exported x;
+
+    export(&x, "tiny-qwen3moe", "blk.1.ffn_up_exps.weight,blk.*.attn_k.weight");
+    same(&x, L1 "mlp.experts", 8, 5, 128 + 9, "blk.1.ffn_up_exps.weight", 9);
+    assert_true(theirs(&x, L1 "mlp.experts", 8, 5, 9, 3) == 0);
+    assert_true(targets(&x, "target_parameters", "model.layers.1.mlp.experts.gate_up_proj"));
+    assert_int_equal(json_array_size(json_object_get(x.config, "target_parameters")), 1);
+    assert_true(targets(&x, "target_modules", "k_proj"));
+    assert_int_equal(json_object_size(json_object_get(x.config, "rank_pattern")), 0);
+    forget(&x);
+    export(&x, "tiny-qwen3moe", "experts,blk.0.attn_k.weight");
+    assert_true(targets(&x, "target_modules", "model.layers.0.self_attn.k_proj"));
+    forget(&x);
+}
+
+/* Ranks and scales that differ. */
+static void test_scales(void **state)
+{
+    (void)state;
+    exported x;
+    int64_t shape[2];
+
+    export(&x, "tiny-qwen3moe", "experts");
+    firn_adapter *ad = x.f.adapter;
+    for (int i = 0; i < ad->n_entries; i++)
+        if (strstr(ad->entries[i].tensor, "blk.1.ffn_up_exps"))
+            ad->entries[i].scale = 5; /* of gate: 2 */
+    const double before = ours(&x, "blk.1.ffn_up_exps.weight", 2, 9, 3);
+    OK(x.f.ctx, firn_adapter_export_peft(x.f.ctx, x.f.model, ad, in_scratch("peft"), NULL));
+    firn_free(x.f.ctx, x.bytes);
+    size_t size;
+    OK(x.f.ctx, firn_file_read(x.f.ctx, in_scratch("peft/adapter_model.safetensors"), 0, &x.bytes, &size));
+    x.values = (const float *)(const void *)(x.bytes + 8 + (unsigned char)x.bytes[0] + 256 * (unsigned char)x.bytes[1]);
+    factor(&x, L1 "mlp.experts.base_layer", 'B', shape);
+    assert_true(fabs(2 * theirs(&x, L1 "mlp.experts.base_layer", 8, 2, 128 + 9, 3) - 5 * before) < 1e-4);
+    forget(&x);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    exported x;
+    firn_adapter *ad;
+
+    export(&x, "tiny-deepseek2", "experts,router,shared,dense");
+    OK(x.f.ctx, firn_adapter_describe(x.f.ctx, x.f.model, "blk.1.attn_k_b.weight", true, 3, 6, &ad));
+    assert_int_equal(firn_adapter_export_peft(x.f.ctx, x.f.model, ad, in_scratch("peft"), NULL), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(x.f.ctx), "blk.1.attn_k_b.weight cannot go to PEFT"));
+    firn_adapter_destroy(ad);
+    forget(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stacked), cmocka_unit_test(test_alternating), cmocka_unit_test(test_permuted),
+        cmocka_unit_test(test_fused),   cmocka_unit_test(test_shared),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_scales),  cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
