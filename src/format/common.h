@@ -69,10 +69,10 @@ FIRN_INLINE uint32_t firn_bits_of_float(float f)
 
 /* Exact. Denormals come out as the normal floats they are; a NaN keeps its payload and becomes quiet, as hardware has
  * it. Selections instead of branches, so that loops over it become vector code. */
-FIRN_INLINE float firn_half_to_float(firn_half half)
+FIRN_INLINE float firn_half_to_float(firn_half bits)
 {
-    const uint32_t magnitude = half & 0x7fffu;
-    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    const uint32_t magnitude = bits & 0x7fffu;
+    const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
     const uint32_t normal = (magnitude << 13) + (112u << 23);
     const uint32_t denormal = firn_bits_of_float((float)(int)magnitude * 5.9604644775390625e-8f); /* 2^-24 */
     const uint32_t special = (magnitude << 13) | 0x7f800000u | (magnitude > 0x7c00u ? 0x400000u : 0u);

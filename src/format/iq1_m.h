@@ -20,10 +20,10 @@ FIRN_SIZE_IS(firn_iq1_m, 56);
 
 FIRN_INLINE void firn_iq1_m_decode16(FIRN_GLOBAL const firn_iq1_m *b, int h, FIRN_LOCAL float *w)
 {
-    const int half =
+    const int bits =
         b->scale[0] >> 12 | (b->scale[1] >> 12) << 4 | (b->scale[2] >> 12) << 8 | (b->scale[3] >> 12) << 12;
     const int s = (b->scale[h >> 2] >> (3 * (h & 3))) & 7;
-    const float d = firn_half_to_float((firn_half)half) * (float)(2 * s + 1);
+    const float d = firn_half_to_float((firn_half)bits) * (float)(2 * s + 1);
 
     for (int k = 0; k < 2; k++) {
         const int high = b->high[h] >> (4 * k);

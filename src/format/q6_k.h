@@ -23,9 +23,9 @@ FIRN_SIZE_IS(firn_q6_K, 210);
 FIRN_INLINE void firn_q6_K_decode16(FIRN_GLOBAL const firn_q6_K *b, int h, FIRN_LOCAL float *w)
 {
     const float d = firn_half_to_float(b->d) * (float)b->scale[h];
-    const int n = h >> 3, j = (h >> 1) & 3, half = 16 * (h & 1);
-    FIRN_GLOBAL const uint8_t *q = b->q + 64 * n + 32 * (j & 1) + half;
-    FIRN_GLOBAL const uint8_t *high = b->high + 32 * n + half;
+    const int n = h >> 3, j = (h >> 1) & 3, low = 16 * (h & 1);
+    FIRN_GLOBAL const uint8_t *q = b->q + 64 * n + 32 * (j & 1) + low;
+    FIRN_GLOBAL const uint8_t *high = b->high + 32 * n + low;
     const int shift = 4 * (j >> 1);
 
     for (int i = 0; i < 16; i++)

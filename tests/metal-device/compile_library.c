@@ -2,7 +2,6 @@
  * that it depends on. The build fills the cache (prepare_kernels), so that programs find their kernels compiled.
  *
  *     MDEV_DEFINES   more compiler options, such as -DMSL_NO_BFLOAT
- *     MDEV_FRESH     compile although the cache has it
  *     MDEV_EDIT      a file of FROM, newline, `=>`, newline, TO, newline, `;;`: replaces text in every source before it
  *                    is compiled, to plant defects in kernels without changing the program that uses them */
 #include "compile_library.h"
@@ -35,6 +34,23 @@ static char *read_all(const char *path)
     if (f)
         fclose(f);
     return text;
+}
+
+/* Of the tools, so that a cache never holds what others made. */
+static uint64_t hash_of_tools(uint64_t h)
+{
+    static const char *const files[] = {"metal2cpp.py", "unit.h",       "msl/metal_stdlib", "msl/types.h",
+                                        "msl/math.h",   "msl/vector.h", "msl/simd.h",       "msl/simdgroup_matrix.h",
+                                        "msl/launch.h", "msl/words.h"};
+    char path[512];
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", MDEV_SOURCE, files[i]);
+        char *text = read_all(path);
+        h = hash(h, text ? text : "");
+        free(text);
+    }
+    return h;
 }
 
 /* Every occurrence. */
@@ -116,10 +132,10 @@ const mdev_unit *mdev_compile(const char *source, char **error)
     char object[512];
     char *text = edited(source);
     const char *defines = getenv("MDEV_DEFINES");
-    uint64_t h = hash(hash(hash(0xcbf29ce484222325u, text), MDEV_FLAGS), defines ? defines : "");
+    uint64_t h = hash_of_tools(hash(hash(hash(0xcbf29ce484222325u, text), MDEV_FLAGS), defines ? defines : ""));
 
     snprintf(object, sizeof object, "%s/%016llx.so", MDEV_CACHE, (unsigned long long)h);
-    *error = access(object, R_OK) == 0 && !getenv("MDEV_FRESH") ? NULL : build(text, object);
+    *error = access(object, R_OK) == 0 ? NULL : build(text, object);
     free(text);
     if (*error)
         return NULL;

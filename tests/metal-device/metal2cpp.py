@@ -49,6 +49,8 @@ def preprocess(source, defines):
         text = re.sub(r"^\s*#\s*include\s*<metal_\w+>", "", file.read(), flags=re.M)
     command = [CLANG, "-E", "-x", "c++", "-std=c++17", "-nostdinc", "-D__METAL_VERSION__=310", "-D__METAL_MACOS__",
                "-Wno-everything", *defines, "-"]
+    if "-DMSL_NO_BFLOAT" not in defines:
+        command.insert(-1, "-D__HAVE_BFLOAT__=1")
     run = subprocess.run(command, input=f'# 1 "{os.path.basename(source)}"\n' + text, capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stderr)

@@ -1,4 +1,4 @@
-/* prepare_kernels FILE...: compiles kernel texts into the software device's cache, anew. */
+/* prepare_kernels FILE...: compiles kernel texts into the software device's cache. */
 #import <Metal/Metal.h>
 
 #include <stdio.h>
@@ -20,7 +20,6 @@ int main(int argc, char **argv)
 {
     int failed = 0;
 
-    setenv("MDEV_FRESH", "1", 1);
     @autoreleasepool {
         id<MTLDevice> device = MTLCreateSystemDefaultDevice();
         for (int i = 1; i < argc; i++) {
