@@ -209,45 +209,6 @@ INLINE void back(firn_type f, const int n, const uint8_t *w, int64_t row_bytes, 
         back_rows(f, 1, n, w + r * row_bytes, row_bytes, k, from, to, dy, dx, r, add);
 }
 
-#define FEW(CODE, name)                                                                                                \
-    static void forward_##name(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,        \
-                               const float *const *x, float *sums, float *const *y, bool add)                          \
-    {                                                                                                                  \
-        switch (n) { /* counts as constants, so that the sums live in registers */                                     \
-        case 1:                                                                                                        \
-            forward(FIRN_##CODE, 1, w, row_bytes, k, from, to, x, sums, y, add);                                       \
-            break;                                                                                                     \
-        case 2:                                                                                                        \
-            forward(FIRN_##CODE, 2, w, row_bytes, k, from, to, x, sums, y, add);                                       \
-            break;                                                                                                     \
-        case 3:                                                                                                        \
-            forward(FIRN_##CODE, 3, w, row_bytes, k, from, to, x, sums, y, add);                                       \
-            break;                                                                                                     \
-        case 4:                                                                                                        \
-            forward(FIRN_##CODE, 4, w, row_bytes, k, from, to, x, sums, y, add);                                       \
-            break;                                                                                                     \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void back_##name(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from, int64_t to,       \
-                            int n, const float *const *dy, float *const *dx, bool add)                                 \
-    {                                                                                                                  \
-        switch (n) {                                                                                                   \
-        case 1:                                                                                                        \
-            back(FIRN_##CODE, 1, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
-            break;                                                                                                     \
-        case 2:                                                                                                        \
-            back(FIRN_##CODE, 2, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
-            break;                                                                                                     \
-        case 3:                                                                                                        \
-            back(FIRN_##CODE, 3, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
-            break;                                                                                                     \
-        case 4:                                                                                                        \
-            back(FIRN_##CODE, 4, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
-            break;                                                                                                     \
-        }                                                                                                              \
-    }                                                                                                                  \
-    const firn_few_kernels FIRN_SET(few_##name) = {forward_##name, back_##name};
-
-FEW(F32, f32)
-FIRN_EACH_PACKED(FEW)
-#undef FEW
+#include "cpu/few_row.h"
+FEW_ROW(F32, f32)
+FIRN_EACH_PACKED(FEW_ROW)

@@ -146,7 +146,7 @@ const firn_kernel_set *firn_kernel_set_named(const char *name);
 
 extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector, firn_kernel_set_scalar_bf16;
 #if defined(__x86_64__)
-extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512;
+extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512, firn_kernel_set_avx512bf16;
 #endif
 
 /* Plain C, for the sets that have nothing faster. */

@@ -107,7 +107,7 @@ static void tile(int height, int64_t steps, const float *strip, const float *con
     tiles[height - 1](steps, strip, panel, out, ahead);
 }
 
-#if !defined(FIRN_BF16)
+#if !defined(FIRN_BF16_CELLS)
 INLINE void tile_rows_of(const int height, const int vectors, int64_t depth, const float *const *rows, int64_t at,
                          const float *const panel[2], const firn_tile_out *out)
 {

@@ -1,7 +1,7 @@
 /* The vectors that the x86 kernels are written in; the width and the precision are the including file's choice:
  *
  *     #define FIRN_LANES 8 | 16    floats of a vector: AVX2 or AVX-512
- *     #define FIRN_BF16            FIRN_PRECISION_BF16: cells of two bf16 (AVX-512 with bf16 only)
+ *     #define FIRN_BF16_CELLS      FIRN_PRECISION_BF16: cells of two bf16 (AVX-512 with bf16 only)
  *     #define FIRN_SET(name)       the set's own name of an external symbol
  *
  * A run of 16 columns is RUN vectors. Cells are what panels and strips are made of (kernel_set.h): CELL elements each.
@@ -24,7 +24,7 @@
 enum {
     LANES = FIRN_LANES,
     RUN = FIRN_PANEL / FIRN_LANES,
-#if defined(FIRN_BF16)
+#if defined(FIRN_BF16_CELLS)
     CELL = 2,
 #else
     CELL = 1,
@@ -177,7 +177,7 @@ INLINE vf vf_bfloats(const void *p)
 
 /* sum + a b over a vector of cells; cells of 16 columns from two steps of depth (F32: the first alone); eight cells of
  * one row, whose `n` elements left may be less. */
-#if defined(FIRN_BF16)
+#if defined(FIRN_BF16_CELLS)
 INLINE vf cell_dot(vf a, vf b, vf sum)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);

@@ -1,0 +1,40 @@
+/* A format's row of functions for a few rows, from forward() and back() of the including file: their counts become
+ * constants, so that the sums live in registers. */
+#define FEW_ROW(CODE, name)                                                                                            \
+    static void forward_##name(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,        \
+                               const float *const *x, float *sums, float *const *y, bool add)                          \
+    {                                                                                                                  \
+        switch (n) {                                                                                                   \
+        case 1:                                                                                                        \
+            forward(FIRN_##CODE, 1, w, row_bytes, k, from, to, x, sums, y, add);                                       \
+            break;                                                                                                     \
+        case 2:                                                                                                        \
+            forward(FIRN_##CODE, 2, w, row_bytes, k, from, to, x, sums, y, add);                                       \
+            break;                                                                                                     \
+        case 3:                                                                                                        \
+            forward(FIRN_##CODE, 3, w, row_bytes, k, from, to, x, sums, y, add);                                       \
+            break;                                                                                                     \
+        case 4:                                                                                                        \
+            forward(FIRN_##CODE, 4, w, row_bytes, k, from, to, x, sums, y, add);                                       \
+            break;                                                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void back_##name(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from, int64_t to,       \
+                            int n, const float *const *dy, float *const *dx, bool add)                                 \
+    {                                                                                                                  \
+        switch (n) {                                                                                                   \
+        case 1:                                                                                                        \
+            back(FIRN_##CODE, 1, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
+            break;                                                                                                     \
+        case 2:                                                                                                        \
+            back(FIRN_##CODE, 2, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
+            break;                                                                                                     \
+        case 3:                                                                                                        \
+            back(FIRN_##CODE, 3, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
+            break;                                                                                                     \
+        case 4:                                                                                                        \
+            back(FIRN_##CODE, 4, w, row_bytes, k, m, from, to, dy, dx, add);                                           \
+            break;                                                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    const firn_few_kernels FIRN_SET(few_##name) = {forward_##name, back_##name};
