@@ -823,7 +823,11 @@ void firn_gemm_run(const firn_gemm *g, void *work, firn_team team, firn_gemm_fau
     }
     firn_team_barrier(team);
     workspace w = carve_workspace(&j, j.workspaces + (size_t)team.ith * j.workspace_bytes, &used);
+    if (j.set->enter)
+        j.set->enter();
     while (firn_team_take(&j.schedule->next, j.schedule->n_blocks * j.schedule->n_cuts, 1, &begin, &end))
         run_item(&j, begin, &w);
+    if (j.set->leave)
+        j.set->leave();
     firn_team_barrier(team);
 }

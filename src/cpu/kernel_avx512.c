@@ -7,6 +7,7 @@
 #define FIRN_DIRECT         8
 #define FIRN_EACH_DIRECT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #include "cpu/decode_x86.h"
+#include "cpu/floats_x86.h"
 #include "cpu/tile_x86.h"
 
 static bool usable(void)
@@ -28,6 +29,8 @@ const firn_kernel_set firn_kernel_set_avx512 = {
     .step_whole = 1,
     .wide_attention = true,
     .few_rows = 4,
+    .strip_from_rows = strip_from_rows,
+    .strip_from_columns = strip_from_columns,
     .tile = tile,
     .tile_rows = tile_rows,
     FIRN_PACKERS,

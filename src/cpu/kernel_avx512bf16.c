@@ -7,6 +7,7 @@
 #define FIRN_STRIP         14
 #define FIRN_EACH_STRIP(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #include "cpu/decode_x86.h"
+#include "cpu/floats_x86.h"
 #include "cpu/tile_x86.h"
 
 static bool usable(void)
@@ -27,6 +28,8 @@ const firn_kernel_set firn_kernel_set_avx512bf16 = {
     .step_whole = 1,
     .wide_attention = true,
     .few_rows = 4,
+    .strip_from_rows = strip_from_rows,
+    .strip_from_columns = strip_from_columns,
     .tile = tile,
     FIRN_PACKERS,
     .packed = {FIRN_EACH_PACKED(PACKED)},

@@ -92,7 +92,8 @@ static inline int64_t firn_few_scratch(int64_t k)
 typedef struct firn_kernel_set {
     const char *name;
     bool (*usable)(void);
-    bool by_name; /* never chosen otherwise */
+    void (*enter)(void), (*leave)(void); /* each thread, before its first and after its last kernel; or NULL */
+    bool by_name;                        /* never chosen otherwise */
     firn_precision precision;
 
     int strip;           /* rows of a strip at most */
@@ -110,7 +111,8 @@ typedef struct firn_kernel_set {
     void (*tile_rows)(int height, int64_t depth, const float *const *rows, int64_t at, const float *const panel[2],
                       const firn_tile_out *out);
 
-    /* strip[p*height + i] = rows[i][at + p] */
+    /* strip[p*height + i] = rows[i][at + p]. The frame asks for steps [0, depth) of a strip, strip_from_columns also
+     * for 16 steps at a time, `strip` then lying round_up(height, strip_whole) cells further for each step before. */
     void (*strip_from_rows)(const float *const *rows, int64_t at, int height, int64_t depth, float *strip);
     /* strip[p*height + i] = columns[p][at + i]; columns[p] has `end` floats. Both may write FIRN_SLACK cells past the
      * strip's end. */
@@ -146,7 +148,8 @@ const firn_kernel_set *firn_kernel_set_named(const char *name);
 
 extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector, firn_kernel_set_scalar_bf16;
 #if defined(__x86_64__)
-extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512, firn_kernel_set_avx512bf16;
+extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512, firn_kernel_set_avx512bf16,
+    firn_kernel_set_amx;
 #endif
 
 /* Plain C, for the sets that have nothing faster. */

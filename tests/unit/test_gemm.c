@@ -379,7 +379,8 @@ static firn_gemm_fault run(const firn_gemm *g, int which)
     return l.fault;
 }
 
-/* Normalized mean square of the values that the reference marks; 0 for so few that all of them may be nearly nothing. */
+/* Normalized mean square of the values that the reference marks; 0 for so few that all of them may be nearly nothing.
+ */
 static double error_of(const float *out, const reference *r, int64_t n)
 {
     double error = 0, norm = 0;
@@ -463,12 +464,20 @@ static void check(const firn_kernel_set *set, firn_gemm_kind kind, const shape *
     free_problem(&p);
 }
 
+#if defined(__x86_64__)
+extern const firn_kernel_set firn_kernel_set_amx_stand_in;
+#endif
+
 /* Every set that runs here. */
 static void check_sets(firn_gemm_kind kind, const shape *s, int format)
 {
     for (int i = 0; firn_kernel_sets[i]; i++)
         if (firn_kernel_sets[i]->usable())
             check(firn_kernel_sets[i], kind, s, format);
+#if defined(__x86_64__)
+    if (firn_kernel_set_amx_stand_in.usable())
+        check(&firn_kernel_set_amx_stand_in, kind, s, format);
+#endif
 }
 
 static void check_kinds(const shape *s, int format)
