@@ -83,10 +83,21 @@ static void *need(size_t bytes)
 
 /* ---- the limit ---- */
 
+static const firn_kernel_set *set_of(void)
+{
+    return options.set ? options.set : firn_kernel_set_default(FIRN_PRECISION_F32);
+}
+
+/* F32 on the vectors that the kernel set uses. */
+static int burst_lanes(void)
+{
+    return set_of()->panels == 2 ? 16 : 8;
+}
+
 /* GFLOP/s of all threads. */
 static double burst_rate(void)
 {
-    const burst b = burst_of_lanes(8);
+    const burst b = burst_of_lanes(burst_lanes());
     const double t = now();
 
     firn_pool_run(options.pool, b.work, NULL);
@@ -399,8 +410,8 @@ int main(int argc, char **argv)
     double best = 0;
     for (int i = 0; i < 50; i++)
         best = fmax(best, burst_rate());
-    printf("burst %.1f GFLOP/s on %d threads, kernel set %s\n", best, options.threads,
-           (options.set ? options.set : firn_kernel_set_default(FIRN_PRECISION_F32))->name);
+    printf("burst %.1f GFLOP/s of F32 in %d lanes on %d threads, kernel set %s\n", best, burst_lanes(), options.threads,
+           set_of()->name);
     if (one.k)
         bench_layer(&one);
     for (size_t i = 0; !one.k && i < sizeof layers / sizeof *layers; i++)
