@@ -81,8 +81,9 @@ static const struct {
     const firn_op *op;
     firn_metal_planner planner;
 } planners[] = {
-    {&firn_op_mul_mat_id_back, firn_metal_plan_mul_mat_id_back},
-    {&firn_op_out_prod, firn_metal_plan_out_prod},
+    {&firn_op_mul_mat_id_back, firn_metal_plan_mul_mat_id_back}, {&firn_op_mul_mat, firn_metal_plan_mul_mat},
+    {&firn_op_mul_mat_id, firn_metal_plan_mul_mat_id},           {&firn_op_out_prod, firn_metal_plan_out_prod},
+    {&firn_op_out_prod_id, firn_metal_plan_out_prod_id},
 };
 
 firn_status firn_metal_prepare(firn_metal_plan *plan)
@@ -137,7 +138,7 @@ firn_status firn_metal_view_of(firn_context *ctx, const firn_tensor *t, firn_met
     return FIRN_OK;
 }
 
-firn_status firn_metal_check_ids(firn_metal_plan *plan, int of, int32_t low, int64_t limit)
+firn_status firn_metal_check_ids(firn_metal_plan *plan, int of, int64_t low, int64_t limit)
 {
     firn_metal_check_args a = {.node = (int64_t)(intptr_t)plan->node,
                                .node_index = plan->node->index,

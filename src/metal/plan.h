@@ -118,7 +118,7 @@ size_t firn_metal_take_work(firn_metal_plan *plan, size_t size);
 /* Shapes as kernels take them: refused where a dimension passes 32 bits. */
 firn_status firn_metal_view_of(firn_context *ctx, const firn_tensor *t, firn_metal_view *view);
 /* Reports ids of src[of] outside [low, limit). */
-firn_status firn_metal_check_ids(firn_metal_plan *plan, int of, int32_t low, int64_t limit);
+firn_status firn_metal_check_ids(firn_metal_plan *plan, int of, int64_t low, int64_t limit);
 
 static inline int64_t firn_metal_tiles(int64_t n, int64_t size)
 {
@@ -126,6 +126,9 @@ static inline int64_t firn_metal_tiles(int64_t n, int64_t size)
 }
 
 firn_status firn_metal_plan_mul_mat_id_back(firn_metal_plan *plan);
+firn_status firn_metal_plan_mul_mat(firn_metal_plan *plan);
+firn_status firn_metal_plan_mul_mat_id(firn_metal_plan *plan);
 firn_status firn_metal_plan_out_prod(firn_metal_plan *plan);
+firn_status firn_metal_plan_out_prod_id(firn_metal_plan *plan);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { W, X, IDS, TABLE };
 enum { TILE_ROWS = 32, TILE_COLUMNS = 64, TILE_THREADS = 128, TILE_SHARED = 4 * (32 * 32 + 32 * 64) };
-enum { SORT_THREADS = 256, MAX_GRID = 65535 };
+enum { SORT_THREADS = 256, SIMDGROUPS = 4 };
 
 /* The one heuristic: tiles pay once they are a quarter full on average; below that, each row for itself. */
 static bool prefers_tiles(double rows_per_weight)
@@ -37,6 +37,13 @@ static firn_status expect_small(firn_metal_plan *plan)
     return firn_metal_view_of(plan->ctx, plan->node, &ignored);
 }
 
+/* Threadgroups across a row of y in the rows form: forward, each of their simdgroups has one column; back, one
+ * threadgroup has them all. */
+static int64_t column_blocks(const firn_tensor *y, bool back)
+{
+    return back ? 1 : firn_metal_tiles(y->ne[0], SIMDGROUPS);
+}
+
 /* ---- dense ---- */
 
 /* `value` is the axis of x along which is summed, `row` that of its rows. */
@@ -64,18 +71,21 @@ static firn_status plan_dense(firn_metal_plan *plan, bool back, firn_metal_kerne
     };
     const int refs[] = {W, X, FIRN_METAL_DST, -1};
     const int64_t batches = y->ne[2] * y->ne[3];
-    if (batches > MAX_GRID)
-        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal takes %d products at once, not %lld", MAX_GRID,
-                         LL(batches));
     if (prefers_tiles((double)y->ne[1])) {
         firn_metal_dispatch *d = firn_metal_add(plan, tiled, weight, &a, sizeof a, refs);
         firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_COLUMNS), firn_metal_tiles(y->ne[1], TILE_ROWS), batches,
                         TILE_THREADS);
         d->shared = TILE_SHARED;
     } else {
-        firn_metal_grid(firn_metal_add(plan, rows, weight, &a, sizeof a, refs), 1, y->ne[1], batches, TILE_THREADS);
+        firn_metal_grid(firn_metal_add(plan, rows, weight, &a, sizeof a, refs), column_blocks(y, back), y->ne[1],
+                        batches, TILE_THREADS);
     }
     return FIRN_OK;
+}
+
+firn_status firn_metal_plan_mul_mat(firn_metal_plan *plan)
+{
+    return plan_dense(plan, false, FIRN_METAL_mul_mat, FIRN_METAL_mul_mat_tiled);
 }
 
 firn_status firn_metal_plan_out_prod(firn_metal_plan *plan)
@@ -85,27 +95,39 @@ firn_status firn_metal_plan_out_prod(firn_metal_plan *plan)
 
 /* ---- routed ---- */
 
-static firn_status plan_routed(firn_metal_plan *plan, bool back, firn_metal_kernel rows, firn_metal_kernel tiled)
+static firn_status expect_slots(firn_metal_plan *plan, int64_t slots)
 {
-    const firn_tensor *y = plan->node, *w = y->src[W], *x = y->src[X], *ids = y->src[IDS];
-    const int64_t slots = firn_n_elements(ids), experts = w->ne[2];
-    const int64_t n_tiles = firn_metal_tiles(slots, TILE_ROWS) + firn_min_i64(slots, experts + 1);
-    int weight;
-
-    FIRN_TRY(expect_weight(plan, &weight));
     FIRN_TRY(expect_small(plan));
     if (slots > INT32_MAX / 2)
         return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal routes 2^30 slots at once, not %lld", LL(slots));
-    const firn_metal_product_args a = {
-        .n_columns = (int32_t)y->ne[0],
-        .n_inner = (int32_t)w->ne[back ? 1 : 0],
+    return FIRN_OK;
+}
+
+/* Sorts the slots of ids by expert: the order and its tiles go to *sorted, where each expert's begin to *starts. */
+static void sort_slots(firn_metal_plan *plan, const firn_metal_product_args *a, size_t *sorted, size_t *starts)
+{
+    *sorted =
+        firn_metal_take_work(plan, (size_t)a->n_rows * sizeof(int32_t) + (size_t)a->n_tiles * sizeof(firn_metal_tile));
+    *starts = firn_metal_take_work(plan, (size_t)(a->n_experts + 1) * sizeof(int32_t));
+    firn_metal_dispatch *d = firn_metal_add(plan, FIRN_METAL_sort_slots, 0, a, sizeof *a,
+                                            (const int[]){IDS, FIRN_METAL_WORK, FIRN_METAL_WORK, -1});
+    d->refs[1].offset = *sorted;
+    d->refs[2].offset = *starts;
+    firn_metal_grid(d, 1, 1, 1, SORT_THREADS);
+}
+
+/* x is what comes in by slot: x or dy. */
+static firn_metal_product_args routed_args(const firn_tensor *y, const firn_tensor *x, const firn_tensor *ids,
+                                           int64_t experts)
+{
+    const int64_t slots = firn_n_elements(ids);
+
+    return (firn_metal_product_args){
         .n_rows = (int32_t)slots,
         .n_used = (int32_t)ids->ne[0],
         .n_shared = (int32_t)x->ne[1],
         .n_experts = (int32_t)experts,
-        .n_tiles = (int32_t)n_tiles,
-        .w_row = w->nb[1],
-        .w_expert = w->nb[2],
+        .n_tiles = (int32_t)(firn_metal_tiles(slots, TILE_ROWS) + firn_min_i64(slots, experts + 1)),
         .x_value = x->nb[0],
         .x_row = x->nb[1],
         .x_token = x->nb[2],
@@ -114,28 +136,91 @@ static firn_status plan_routed(firn_metal_plan *plan, bool back, firn_metal_kern
         .ids_slot = ids->nb[0],
         .ids_token = ids->nb[1],
     };
+}
+
+static firn_status check_table(firn_metal_plan *plan, const firn_metal_product_args *p, int64_t expert_bytes)
+{
+    firn_metal_check_args a = {.node = (int64_t)(intptr_t)plan->node,
+                               .node_index = plan->node->index,
+                               .kind = FIRN_FAULT_ID_RANGE,
+                               .low = expert_bytes,
+                               .limit = (int64_t)firn_n_bytes(plan->node->src[W]),
+                               .n_experts = p->n_experts};
+
+    FIRN_TRY(firn_metal_view_of(plan->ctx, plan->node->src[IDS], &a.ids));
+    firn_metal_grid(
+        firn_metal_add(plan, FIRN_METAL_check_table, 0, &a, sizeof a, (const int[]){IDS, FIRN_METAL_FAULT, TABLE, -1}),
+        1, 1, 1, SORT_THREADS);
+    return FIRN_OK;
+}
+
+static firn_status plan_routed(firn_metal_plan *plan, bool back, firn_metal_kernel rows, firn_metal_kernel tiled)
+{
+    const firn_tensor *y = plan->node, *w = y->src[W], *x = y->src[X], *ids = y->src[IDS];
+    const firn_tensor *table = back ? NULL : y->src[TABLE];
+    const int64_t experts = table ? table->ne[0] : w->ne[2], slots = firn_n_elements(ids);
+    const int64_t expert_bytes = (w->ne[1] - 1) * w->nb[1] + (int64_t)firn_row_bytes(w->type, w->ne[0]);
+    int weight;
+
+    FIRN_TRY(expect_weight(plan, &weight));
+    FIRN_TRY(expect_slots(plan, slots));
+    firn_metal_product_args a = routed_args(y, x, ids, experts);
+    a.n_columns = (int32_t)y->ne[0];
+    a.n_inner = (int32_t)w->ne[back ? 1 : 0];
+    a.w_row = w->nb[1];
+    a.w_expert = w->nb[2];
+    a.has_table = table != NULL;
+    a.last_offset = (int64_t)firn_n_bytes(w) - expert_bytes;
     FIRN_TRY(firn_metal_check_ids(plan, IDS, 0, experts));
+    if (table)
+        FIRN_TRY(check_table(plan, &a, expert_bytes));
+    const int second = table ? TABLE : FIRN_METAL_NONE;
     if (!prefers_tiles((double)slots / (double)firn_max_i64(1, experts))) {
-        const int refs[] = {W, X, FIRN_METAL_DST, IDS, -1};
-        firn_metal_grid(firn_metal_add(plan, rows, weight, &a, sizeof a, refs), 1, slots, 1, TILE_THREADS);
+        const int refs[] = {W, X, FIRN_METAL_DST, IDS, second, -1};
+        firn_metal_grid(firn_metal_add(plan, rows, weight, &a, sizeof a, refs), column_blocks(y, back), slots, 1,
+                        TILE_THREADS);
         return FIRN_OK;
     }
-    const size_t sorted =
-        firn_metal_take_work(plan, (size_t)slots * sizeof(int32_t) + (size_t)n_tiles * sizeof(firn_metal_tile));
-    const size_t counts = firn_metal_take_work(plan, (size_t)(experts + 1) * sizeof(int32_t));
-    firn_metal_dispatch *d = firn_metal_add(plan, FIRN_METAL_sort_slots, 0, &a, sizeof a,
-                                            (const int[]){IDS, FIRN_METAL_WORK, FIRN_METAL_WORK, -1});
-    d->refs[1].offset = sorted;
-    d->refs[2].offset = counts;
-    firn_metal_grid(d, 1, 1, 1, SORT_THREADS);
-    d = firn_metal_add(plan, tiled, weight, &a, sizeof a, (const int[]){W, X, FIRN_METAL_DST, FIRN_METAL_WORK, -1});
+    size_t sorted, starts;
+    sort_slots(plan, &a, &sorted, &starts);
+    firn_metal_dispatch *d = firn_metal_add(plan, tiled, weight, &a, sizeof a,
+                                            (const int[]){W, X, FIRN_METAL_DST, FIRN_METAL_WORK, second, -1});
     d->refs[3].offset = sorted;
     d->shared = TILE_SHARED;
-    firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_COLUMNS), n_tiles, 1, TILE_THREADS);
+    firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_COLUMNS), a.n_tiles, 1, TILE_THREADS);
     return FIRN_OK;
+}
+
+firn_status firn_metal_plan_mul_mat_id(firn_metal_plan *plan)
+{
+    return plan_routed(plan, false, FIRN_METAL_mul_mat_id, FIRN_METAL_mul_mat_id_tiled);
 }
 
 firn_status firn_metal_plan_mul_mat_id_back(firn_metal_plan *plan)
 {
     return plan_routed(plan, true, FIRN_METAL_mul_mat_id_back, FIRN_METAL_mul_mat_id_back_tiled);
+}
+
+/* Both operands come by slot; dy's place is in the fields of w. */
+firn_status firn_metal_plan_out_prod_id(firn_metal_plan *plan)
+{
+    enum { OX, ODY };
+    const firn_tensor *y = plan->node, *x = y->src[OX], *dy = y->src[ODY], *ids = y->src[IDS];
+    size_t sorted, starts;
+
+    FIRN_TRY(expect_slots(plan, firn_n_elements(ids)));
+    firn_metal_product_args a = routed_args(y, x, ids, y->ne[2]);
+    a.n_columns = (int32_t)y->ne[0];
+    a.w_row = dy->nb[0];
+    a.w_batch[0] = dy->nb[1];
+    a.w_batch[1] = dy->nb[2];
+    FIRN_TRY(firn_metal_check_ids(plan, IDS, 0, y->ne[2]));
+    sort_slots(plan, &a, &sorted, &starts);
+    firn_metal_dispatch *d =
+        firn_metal_add(plan, FIRN_METAL_out_prod_id, 0, &a, sizeof a,
+                       (const int[]){OX, ODY, FIRN_METAL_DST, FIRN_METAL_WORK, FIRN_METAL_WORK, -1});
+    d->refs[3].offset = sorted;
+    d->refs[4].offset = starts;
+    firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_THREADS), y->ne[1], y->ne[2], TILE_THREADS);
+    return FIRN_OK;
 }

@@ -20,8 +20,8 @@ typedef struct {
 /* Out of [low, limit): a fault at that place of ids. */
 typedef struct {
     firn_metal_view ids;
-    int64_t node, limit;
-    int32_t node_index, kind, low;
+    int64_t node, limit, low;
+    int32_t node_index, kind, n_experts;
 } firn_metal_check_args;
 
 /* A matrix product: see products.h. Strides in bytes. */
@@ -31,7 +31,7 @@ typedef struct {
     int32_t n_used, n_shared, n_experts, n_tiles;
     int32_t n_batch, w_repeat[2]; /* dense: x's inner batches, and w's along each axis */
     int32_t has_table;
-    int64_t w_bytes; /* routed with a table: of all experts' storage */
+    int64_t last_offset; /* with a table: the last byte at which a whole expert fits */
     int64_t w_row, w_expert, w_batch[2];
     int64_t x_value, x_row, x_token, x_batch[2];
     int64_t y_row, y_token, y_batch[2];

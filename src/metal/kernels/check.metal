@@ -2,7 +2,7 @@
  * node the smallest index; whoever meets a bad id later passes over it without a word.
  *
  *     kernel_check_ids       I32 outside [low, limit)
- *     kernel_check_table     a gather table's offsets outside [0, limit)
+ *     kernel_check_table     offsets of a gather table that lead outside the experts
  *     kernel_check_finite    a float result's first value that is not finite */
 #include <metal_stdlib>
 using namespace metal;
@@ -70,5 +70,26 @@ constant long NONE = 0x7fffffffffffffff;
     }
 FIRN_CHECK(ids, int, v < a.low || v >= a.limit, v)
 FIRN_CHECK(finite, float, !isfinite(v), 0)
-/* low is the bytes of an expert: an offset must leave room for one. */
-FIRN_CHECK(table, long, v<0 || v> a.limit - a.low, v)
+
+/* Of the experts that ids choose, the first whose offset leaves no room for `low` bytes of it below limit. */
+kernel void kernel_check_table(constant firn_metal_check_args &a [[buffer(0)]], device const uchar *ids [[buffer(1)]],
+                               device firn_metal_fault *fault [[buffer(2)]], device const long *table [[buffer(3)]],
+                               ushort index [[thread_index_in_threadgroup]],
+                               ushort n_threads [[threads_per_threadgroup]],
+                               ushort lane [[thread_index_in_simdgroup]],
+                               ushort simd [[simdgroup_index_in_threadgroup]],
+                               ushort n_simd [[simdgroups_per_threadgroup]])
+{
+    threadgroup long part[32];
+    const long n = (long)a.ids.ne[0] * a.ids.ne[1] * a.ids.ne[2] * a.ids.ne[3];
+    long first = NONE;
+
+    for (long i = index; i < n; i += n_threads) {
+        const int e = *(device const int *)element_at(a.ids, ids, i);
+        if (e >= 0 && e < a.n_experts && (table[e] < 0 || table[e] > a.limit - a.low))
+            first = min(first, (long)e);
+    }
+    first = least_of_all(first, part, lane, simd, n_simd);
+    if (index == 0 && first != NONE)
+        report(a, fault, first, table[first]);
+}

@@ -58,7 +58,7 @@ static inline bool find_expert(constant firn_metal_product_args &a, device const
     if (e < 0 || e >= a.n_experts)
         return false;
     *at = a.has_table ? table[e] : (int64_t)e * a.w_expert;
-    return !a.has_table || (*at >= 0 && *at <= a.w_bytes - a.w_expert);
+    return !a.has_table || (*at >= 0 && *at <= a.last_offset);
 }
 
 /* ---- rows form ---- */
