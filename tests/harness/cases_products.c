@@ -12,8 +12,9 @@ static int row_length(firn_type type, int wanted)
     return (wanted + block - 1) / block * block;
 }
 
-/* Tiles of the fast kernels are 16 wide, 6 or 14 high and 256 deep; one less, equal and one more of each. */
-static const int bites[] = {1, 2, 5, 6, 7, 13, 14, 15, 16, 17, 31, 32, 33, 64, 65};
+/* Tiles of the fast kernels are 16 or 32 wide, 6, 8, 14 or 32 high and 256 deep, and up to 4 or 8 rows have kernels of
+ * their own; one less, equal and one more of each. */
+static const int bites[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17, 31, 32, 33, 48, 64, 65};
 enum { N_BITES = sizeof bites / sizeof *bites };
 
 /* ---- MUL_MAT, OUT_PROD ---- */

@@ -209,16 +209,24 @@ static void check_bad_id(fixture *f, firn_tensor *y, firn_tensor *const *slots, 
                          const int32_t *values, const char *words)
 {
     firn_buffer *buffers[8];
+    firn_tensor *bound[8];
     session s;
     float zeros[4096] = {0};
+    const int n_bound = n + (y->op->into ? 1 : 2);
+    unsigned char canary[64], after[64];
 
-    firn_output(f->g, y);
+    if (!y->op->into)
+        y = firn_output(f->g, y->op->view ? firn_cont(f->g, y) : y);
     assert_int_equal(firn_graph_status(f->g), FIRN_OK);
     session_open(f, &s);
     for (int i = 0; i < n; i++)
-        buffers[i] = bind(f, &s, slots[i], zeros);
-    buffers[n] = bind(f, &s, ids, values);
-    buffers[n + 1] = bind(f, &s, y, NULL);
+        buffers[i] = bind(f, &s, bound[i] = slots[i], zeros);
+    buffers[n] = bind(f, &s, bound[n] = ids, values);
+    if (n_bound > n + 1)
+        buffers[n + 1] = bind(f, &s, bound[n + 1] = y, NULL);
+    memset(canary, 0xa5, sizeof canary);
+    for (int i = 0; i < n_bound; i++)
+        assert_int_equal(firn_buffer_write(buffers[i], firn_n_bytes(bound[i]), canary, sizeof canary), FIRN_OK);
     assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
     assert_int_equal(firn_device_wait(f->device), FIRN_ERR_DEVICE);
     if (!strstr(firn_error(f->ctx), words))
@@ -228,8 +236,11 @@ static void check_bad_id(fixture *f, firn_tensor *y, firn_tensor *const *slots, 
     assert_int_equal(firn_buffer_write(buffers[n], 0, good, firn_n_bytes(ids)), FIRN_OK);
     assert_int_equal(firn_exec_run(s.exec, 0, 0), FIRN_OK);
     assert_int_equal(firn_device_wait(f->device), FIRN_OK);
-    for (int i = 0; i < n + 2; i++)
+    for (int i = 0; i < n_bound; i++) {
+        assert_int_equal(firn_buffer_read(buffers[i], firn_n_bytes(bound[i]), after, sizeof after), FIRN_OK);
+        assert_memory_equal(after, canary, sizeof after);
         firn_buffer_destroy(buffers[i]);
+    }
     session_close(&s);
 }
 
@@ -249,6 +260,47 @@ static void test_experts_out_of_range_backward(void **state)
     firn_tensor *src[] = {slot(f, FIRN_F32, 8, 4, 3), slot(f, FIRN_F32, 4, 2, 4)}, *ids = slot(f, FIRN_I32, 2, 4, 1);
 
     check_bad_id(f, firn_mul_mat_id_back(f->g, src[0], src[1], ids), src, 2, ids, bad_ids, "7");
+}
+
+static void test_slots_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 1, 4), slot(f, FIRN_F32, 4, 2, 4)}, *ids = slot(f, FIRN_I32, 2, 4, 1);
+
+    check_bad_id(f, firn_out_prod_id(f->g, src[0], src[1], ids, 3), src, 2, ids, bad_ids, "7");
+}
+
+static void test_biases_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 2, 4), slot(f, FIRN_F32, 8, 3, 1)}, *ids = slot(f, FIRN_I32, 2, 4, 1);
+
+    check_bad_id(f, firn_add_id(f->g, src[0], src[1], ids), src, 2, ids, bad_ids, "7");
+}
+
+static void test_rows_out_of_range_backward(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 5, 8, 1)}, *ids = slot(f, FIRN_I32, 8, 1, 1);
+
+    check_bad_id(f, firn_get_rows_back(f->g, src[0], ids, 6), src, 1, ids, bad_ids, "7");
+}
+
+static void test_set_rows_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 5, 6, 1), slot(f, FIRN_F32, 5, 8, 1)}, *ids = slot(f, FIRN_I32, 8, 1, 1);
+
+    check_bad_id(f, firn_set_rows(f->g, src[0], src[1], ids), src, 2, ids, bad_ids, "7");
+}
+
+static void test_keys_out_of_range(void **state)
+{
+    fixture *f = *state;
+    firn_tensor *src[] = {slot(f, FIRN_F32, 8, 2, 4), slot(f, FIRN_F32, 8, 1, 5), slot(f, FIRN_F32, 8, 1, 5)};
+    firn_tensor *range = slot(f, FIRN_I32, 2, 4, 1);
+
+    check_bad_id(f, firn_attention(f->g, src[0], src[1], src[2], range, NULL, 1, 0), src, 3, range, bad_ids, "7");
 }
 
 static void test_rows_out_of_range(void **state)
@@ -580,7 +632,12 @@ int main(void)
         cmocka_unit_test(test_shapes_that_do_not_fit),
         TEST(test_experts_out_of_range),
         TEST(test_experts_out_of_range_backward),
+        TEST(test_slots_out_of_range),
+        TEST(test_biases_out_of_range),
         TEST(test_rows_out_of_range),
+        TEST(test_rows_out_of_range_backward),
+        TEST(test_set_rows_out_of_range),
+        TEST(test_keys_out_of_range),
         TEST(test_targets_out_of_range),
         TEST(test_choices_out_of_range),
         TEST(test_attention_leaves_unseen_keys_alone),
