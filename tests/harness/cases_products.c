@@ -366,6 +366,11 @@ static void set_rows_cases(case_list *l, const family *f)
         }
 }
 
+static void set_rows_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F16, "n rows r", 1024, 4096, 512); /* a pass joins the cache */
+}
+
 const family product_families[] = {
     {"MUL_MAT", build_mul_mat, ref_mul_mat, mul_mat_cases, mul_mat_perf, 1e-11, true, true},
     {"OUT_PROD", build_out_prod, ref_out_prod, out_prod_cases, out_prod_perf, 1e-11, true, true},
@@ -379,6 +384,6 @@ const family product_families[] = {
     {"GET_ROWS", build_get_rows, ref_get_rows, get_rows_cases, gather_perf, 1e-14, true, true},
     {"GET_ROWS_BACK", build_get_rows_back, ref_get_rows_back, get_rows_back_cases, gather_back_perf, 1e-12, false,
      true},
-    {"SET_ROWS", build_set_rows, ref_set_rows, set_rows_cases, NULL, 0, false, false},
+    {"SET_ROWS", build_set_rows, ref_set_rows, set_rows_cases, set_rows_perf, 0, false, false},
     {0},
 };

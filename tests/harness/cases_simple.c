@@ -107,6 +107,12 @@ static void cont_cases(case_list *l, const family *f)
     add_case(l, f, FIRN_F32, "n n1", 33, 0);
 }
 
+static void cont_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 layout", 2048, 2048, 2);
+    add_case(l, f, FIRN_F32, "n n1 layout", 2048, 2048, 1);
+}
+
 static firn_tensor *build_cast(world *w, const test_case *c)
 {
     return firn_cast(w->g, laid_out(w, c, c->type, UNIFORM, 0, arg(c, "n"), arg(c, "n1"), 1, 1),
@@ -127,6 +133,12 @@ static void cast_cases(case_list *l, const family *f)
         add_case(l, f, promised_types[t], "n n1 to layout", 512, 3, FIRN_F32, t % 2);
     for (int t = 0; t < n_decoded_types; t++)
         add_case(l, f, decoded_types[t], "n n1 to layout", 512, 3, FIRN_F32, t % 2);
+}
+
+static void cast_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 to", 2048, 2048, FIRN_F16);
+    add_case(l, f, FIRN_Q4_K, "n n1 to", 2048, 2048, FIRN_F32);
 }
 
 /* CPY: dst [n, n1, n2] from a of the same elements in another shape when `flat` is set. */
@@ -150,6 +162,11 @@ static void cpy_cases(case_list *l, const family *f)
         add_case(l, f, types[i / 6], "n n1 n2 to d_layout flat layout", 7 + i, 3, 1 + i % 2, types[i % 3], i / 3 % 2,
                  i % 2, i % 3);
     add_case(l, f, FIRN_I32, "n n1 n2 to d_layout flat layout", 9, 4, 2, FIRN_I32, 1, 1, 1);
+}
+
+static void cpy_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 to d_layout", 2048, 2048, FIRN_F16, 1);
 }
 
 static firn_tensor *build_reshape(world *w, const test_case *c)
@@ -191,6 +208,11 @@ static void view_cases(case_list *l, const family *f)
     for (int i = 0; i < 12; i++)
         add_case(l, f, FIRN_F32, "n n1 n2 layout", 4 + 3 * i, 2 + i % 5, 2 + i % 3, i % 3);
     add_case(l, f, FIRN_F32, "n n1 n2", 200, 60, 3);
+}
+
+static void view_back_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 n2", 2048, 64, 32);
 }
 
 static firn_tensor *build_permute(world *w, const test_case *c)
@@ -239,6 +261,11 @@ static void repeat_cases(case_list *l, const family *f)
     add_case(l, f, FIRN_F32, "n r1", 65, 500);
 }
 
+static void repeat_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 r1", 2048, 256, 8);
+}
+
 static firn_tensor *build_concat(world *w, const test_case *c)
 {
     const int axis = (int)arg_or(c, "axis", 0);
@@ -255,6 +282,11 @@ static void concat_cases(case_list *l, const family *f)
         for (int layout = 0; layout < 3; layout++)
             add_case(l, f, FIRN_F32, "n n1 n2 n3 axis layout", 7, 3, 2, 2, axis, layout);
     add_case(l, f, FIRN_F32, "n n1", 0, 3);
+}
+
+static void concat_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 axis", 2048, 1024, 0);
 }
 
 static firn_tensor *build_fill(world *w, const test_case *c)
@@ -315,6 +347,12 @@ static void argsort_cases(case_list *l, const family *f)
     add_case(l, f, FIRN_F32, "n n1 falling", 1000, 8, 1);
 }
 
+static void argsort_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 falling", 128, 512, 1);
+    add_case(l, f, FIRN_F32, "n n1 falling", 49152, 1, 1);
+}
+
 static firn_tensor *build_top_k(world *w, const test_case *c)
 {
     return firn_top_k(w->g, sortable(w, c), (int)arg(c, "k"));
@@ -326,6 +364,11 @@ static void top_k_cases(case_list *l, const family *f)
         for (int k = 1; k <= widths[i]; k = k * 3 + 1)
             add_case(l, f, FIRN_F32, "n n1 n2 k layout", widths[i], 5, 2, k, i % 3);
     add_case(l, f, FIRN_F32, "n n1 k", 128, 64, 8);
+}
+
+static void top_k_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 k", 128, 512, 8);
 }
 
 #define UNARY(NAME, bound)                                                                                             \
@@ -352,23 +395,23 @@ const family simple_families[] = {
     UNARY("SIGMOID", 1e-13),
     UNARY("TANH", 1e-13),
     UNARY("SOFTPLUS", 1e-13),
-    {"CONT", build_cont, ref_copy, cont_cases, NULL, 0, false, false},
-    {"CAST", build_cast, ref_cast, cast_cases, NULL, 0, true, false},
-    {"CPY", build_cpy, ref_cpy, cpy_cases, NULL, 0, false, false},
+    {"CONT", build_cont, ref_copy, cont_cases, cont_perf, 0, false, false},
+    {"CAST", build_cast, ref_cast, cast_cases, cast_perf, 0, true, false},
+    {"CPY", build_cpy, ref_cpy, cpy_cases, cpy_perf, 0, false, false},
     {"RESHAPE", build_reshape, ref_copy, reshape_cases, NULL, 0, false, true},
     {"VIEW", build_view, ref_view, view_cases, NULL, 0, false, true},
-    {"VIEW_BACK", build_view_back, ref_view_back, view_cases, NULL, 0, false, true},
+    {"VIEW_BACK", build_view_back, ref_view_back, view_cases, view_back_perf, 0, false, true},
     {"PERMUTE", build_permute, ref_permute, permute_cases, NULL, 0, false, true},
     {"TRANSPOSE", build_permute, ref_permute, plain_cases, NULL, 0, false, true},
-    {"CONCAT", build_concat, ref_concat, concat_cases, NULL, 0, false, false},
-    {"REPEAT", build_repeat, ref_repeat, repeat_cases, NULL, 0, false, true},
-    {"REPEAT_BACK", build_repeat_back, ref_repeat_back, repeat_cases, NULL, 1e-13, false, true},
-    {"FILL", build_fill, ref_fill, reshape_cases, NULL, 0, false, false},
+    {"CONCAT", build_concat, ref_concat, concat_cases, concat_perf, 0, false, false},
+    {"REPEAT", build_repeat, ref_repeat, repeat_cases, repeat_perf, 0, false, true},
+    {"REPEAT_BACK", build_repeat_back, ref_repeat_back, repeat_cases, repeat_perf, 1e-13, false, true},
+    {"FILL", build_fill, ref_fill, reshape_cases, plain_perf, 0, false, false},
     {"ADD_INTO", build_add_into, ref_add_into, add_into_cases, plain_perf, 1e-13, false, false},
     {"SUM", build_reduction, ref_sum, plain_cases, plain_perf, 1e-12, false, true},
     {"SUM_ROWS", build_reduction, ref_sum_rows, plain_cases, plain_perf, 1e-12, false, true},
     {"MEAN", build_reduction, ref_mean, plain_cases, plain_perf, 1e-12, false, true},
-    {"ARGSORT", build_argsort, ref_argsort, argsort_cases, NULL, 0, false, false},
-    {"TOP_K", build_top_k, ref_top_k, top_k_cases, NULL, 0, false, false},
+    {"ARGSORT", build_argsort, ref_argsort, argsort_cases, argsort_perf, 0, false, false},
+    {"TOP_K", build_top_k, ref_top_k, top_k_cases, top_k_perf, 0, false, false},
     {0},
 };
