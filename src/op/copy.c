@@ -61,13 +61,30 @@ static firn_status cont_shape(firn_context *ctx, firn_tensor *y)
     return firn_shape_like(ctx, y, y->src[A]->type, y->src[A]->ne);
 }
 
+/* Rows [r, r + n_rows) of a plane whose columns are contiguous: a cache line of the source feeds sixteen rows. */
+static void copy_turned(const firn_call *call, int64_t r, int64_t n_rows)
+{
+    const firn_tensor *y = call->node, *a = y->src[A];
+    const char *in = firn_row_at(a, call->src[A], r);
+    float *out = (float *)firn_row_at(y, call->dst, r);
+
+    for (int64_t i = 0; i < y->ne[0]; i++)
+        for (int64_t j = 0; j < n_rows; j++)
+            out[i + j * y->ne[0]] = ((const float *)(in + i * a->nb[0]))[j];
+}
+
 static void cont_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node, *a = y->src[A];
     const int64_t n = y->ne[0] / firn_type_block(y->type);
     const size_t size = firn_type_size(y->type);
+    const bool turned = size == sizeof(float) && a->nb[1] == (int64_t)size && a->nb[0] != (int64_t)size;
 
-    for (int64_t r = begin; r < end; r++)
+    for (int64_t r = begin, rows; turned && r < end; r += rows) {
+        rows = firn_min_i64(firn_min_i64(end - r, 16), y->ne[1] - r % y->ne[1]);
+        copy_turned(call, r, rows);
+    }
+    for (int64_t r = begin; !turned && r < end; r++)
         copy_bytes(firn_row_at(y, call->dst, r), (int64_t)size, firn_row_at(a, call->src[A], r), a->nb[0], n, size);
 }
 
