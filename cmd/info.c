@@ -497,7 +497,7 @@ int cmd_info(int argc, char **argv)
          1 << 24},
         {"--batch", 'i', &o.batch, "N", "training: windows of a pass (default 1)", 1, 65536},
         {"--targets", 's', &o.targets, "LIST", "training: what is trained, as firn finetune has it", 0, 0},
-        {"--unserved", 'b', &o.unserved, NULL, "training: also what llama.cpp would ignore", 0, 0},
+        {"--unserved", 'b', &o.unserved, NULL, "training: also where llama.cpp does not apply adapters", 0, 0},
         {"--rank", 'i', &o.rank, "N", "training: rank of the adapter (default 16)", 1, 4096},
         {"--json", 'b', &json, NULL, "for programs", 0, 0},
         {"--devices", 'b', &devices, NULL, "list the devices that can compute", 0, 0},

@@ -46,7 +46,8 @@ typedef enum {
 
 FIRN_API const char *firn_class_name(firn_class c); /* "attention", ... */
 
-/* Whether llama.cpp applies an adapter on that tensor. On some it loads one and ignores it without a word. */
+/* Whether llama.cpp applies an adapter on that tensor. On some it loads one and ignores it without a word, or makes
+ * another thing of it. */
 FIRN_API bool firn_model_serves(const firn_model *model, const char *tensor);
 
 /* One adapted tensor. Offsets are in floats into the adapter's flat buffers (values, gradients, moments alike). */

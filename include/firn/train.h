@@ -27,7 +27,7 @@ typedef struct {
     const char *eval_data;    /* JSONL; takes the place of eval_split */
     const char *adapter;      /* an adapter to go on from */
     const char *targets;      /* see firn_adapter_create */
-    bool unserved;            /* also on tensors whose adapters llama.cpp ignores */
+    bool unserved;            /* also on tensors whose adapters llama.cpp does not apply */
     const char *schedule;     /* cosine, linear, constant */
     const char *device;       /* "CPU" */
     const char *precision;    /* "f32" or "bf16" (firn_precision) */

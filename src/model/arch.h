@@ -123,7 +123,7 @@ typedef struct firn_arch {
     firn_presence output; /* OPTIONAL: the embedding serves where it is absent */
     firn_presence output_bias;
 
-    bool factors_served;  /* llama.cpp multiplies by every .scale tensor; by some of them in other architectures */
+    bool factors_served;  /* llama.cpp multiplies by every .scale tensor; elsewhere by those of attention alone */
     const char *unserved; /* bases on which llama.cpp loads an adapter and ignores it, with spaces between; or NULL */
     firn_hf hf;
     const char *verified; /* reference cases that it passes, see docs/models.md */

@@ -97,6 +97,10 @@ bool firn_model_serves(const firn_model *m, const char *name)
     if (firn_model_class(m, name) == FIRN_CLASS_NONE)
         return false;
     firn_model_find(m, name, &layer, &id, &bias);
+    const firn_class c = layer < 0 ? FIRN_CLASS_OUTPUT : firn_tensor_rows[id].class_;
+    /* A dense feed-forward's .scale multiplies what the adapter adds too; with NVFP4 weights the process ends. */
+    if ((c == FIRN_CLASS_DENSE || c == FIRN_CLASS_SHARED) && m->layers[layer].factor[id])
+        return false;
     const char *base = layer < 0 ? "output" : firn_tensor_rows[id].base;
     const size_t n = strlen(base);
     for (const char *p = m->arch->unserved; p && *p; p += strcspn(p, " "), p += *p == ' ')
@@ -208,18 +212,25 @@ const firn_model_info *firn_model_get_info(const firn_model *model)
     return &model->info;
 }
 
+/* Whether llama.cpp multiplies by the tensor's .scale; found by trying each on a model of each architecture. */
+static bool factor_served(const firn_model *m, firn_tensor_id id)
+{
+    return m->arch->factors_served || id == FIRN_T_ATTN_OUTPUT ||
+           (m->arch->attention == FIRN_ATTENTION_HEADS && firn_tensor_rows[id].class_ == FIRN_CLASS_ATTENTION);
+}
+
 const char *firn_model_warning(const firn_model *m, int i)
 {
     const char *all[3] = {NULL};
-    bool factors = m->output_factor != NULL, stacks = false;
+    bool factors = false, stacks = false;
     int n = 0;
 
     for (int64_t layer = 0; layer < m->hp.n_layer; layer++)
         for (int id = 0; id < FIRN_T_COUNT; id++) {
-            factors |= m->layers[layer].factor[id] != NULL;
+            factors |= m->layers[layer].factor[id] && !factor_served(m, (firn_tensor_id)id);
             stacks |= m->layers[layer].stack[id] != NULL;
         }
-    if (factors && !m->arch->factors_served)
+    if (factors)
         all[n++] =
             "llama.cpp ignores some of the model's .scale tensors, all of which are applied here: it runs another "
             "model, and an adapter trained here does not fit that";

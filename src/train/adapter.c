@@ -214,8 +214,8 @@ static firn_status refuse_unserved(const choice *c, const target *p, const firn_
     firn_text_init(&list, c->ctx, 0);
     each_weight(c->model, list_served, &s);
     const firn_status status = firn_fail(c->ctx, FIRN_ERR_UNSUPPORTED,
-                                         "target '%s' includes %s, and llama.cpp loads an adapter on that tensor but "
-                                         "ignores it%s (--unserved trains it all the same)",
+                                         "target '%s' includes %s, and llama.cpp does not apply an adapter on that "
+                                         "tensor%s (--unserved trains it all the same)",
                                          p->text, t->name, firn_text_cstr(&list));
     firn_text_free(&list);
     return status;

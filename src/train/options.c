@@ -46,7 +46,7 @@ const firn_train_option firn_train_option_table[] = {
      "what is trained: attention, experts, shared, dense, router, output, all, or patterns over tensor names, with "
      "commas between (default attention,experts; attention,dense without experts)"},
     {"unserved", 'b', false, FIELD(unserved), NULL, NO_RANGE,
-     "train also what llama.cpp would ignore (deepseek2: attention's inputs, output)"},
+     "train also where llama.cpp does not apply adapters (deepseek2: attention's inputs, output)"},
     {"adapter", 's', false, FIELD(adapter), "A.gguf", NO_RANGE,
      "go on from this adapter; its rank, alpha, tensors count"},
     {"seed", 'i', false, FIELD(seed), "N", 0, 9e15, "seed of split, order and start (default 1)"},

@@ -78,7 +78,7 @@ static firn_status check_served(const firn_run *run, const char *path)
     for (int i = 0; !run->record.options.unserved && i < run->adapter->n_entries; i++)
         if (!firn_model_serves(run->model, run->adapter->entries[i].tensor))
             return firn_fail(run->ctx, FIRN_ERR_UNSUPPORTED,
-                             "%s changes %s, which llama.cpp loads but ignores (--unserved trains it all the same)",
+                             "%s changes %s, to which llama.cpp would not apply it (--unserved trains it all the same)",
                              path, run->adapter->entries[i].tensor);
     return FIRN_OK;
 }
@@ -336,11 +336,12 @@ static firn_status say_unserved(const firn_run *run, const int tensors[FIRN_CLAS
         }
     }
     if (all[1])
-        firn_run_say(run, "warning  llama.cpp will load the adapter but ignore %d of its tensors: %s", all[1],
+        firn_run_say(run, "warning  llama.cpp will not apply %d of the adapter's tensors: %s", all[1],
                      firn_text_cstr(&names[1]));
     if (all[0])
-        firn_run_say(run, "         left out, because llama.cpp ignores adapters on them (--unserved trains them): %s",
-                     firn_text_cstr(&names[0]));
+        firn_run_say(
+            run, "         left out, because llama.cpp does not apply adapters on them (--unserved trains them): %s",
+            firn_text_cstr(&names[0]));
     const firn_status s = names[0].status != FIRN_OK ? names[0].status : names[1].status;
     for (int i = 0; i < 2; i++)
         firn_text_free(&names[i]);

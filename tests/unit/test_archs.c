@@ -480,6 +480,38 @@ static void test_factors(void **state)
     }
 }
 
+/* llama.cpp takes a feed-forward's factors in few architectures, and an adapter beside one nowhere. */
+static void check_factor(const char *shape, const char *base, bool warned, bool served)
+{
+    const float two = 2;
+    rewriting r;
+    fixture f;
+    char name[64], weight[64];
+
+    rewrite_begin(&r, draw(shape));
+    snprintf(name, sizeof name, "blk.1.%s.scale", base);
+    snprintf(weight, sizeof weight, "blk.1.%s.weight", base);
+    add_vector(&r, name, 1, &two);
+    open_at(&f, rewrite_end(&r, "factor.gguf"), NULL, 1);
+    const char *warning = firn_model_warning(f.model, 0);
+    if ((warning && strstr(warning, "ignores some of the model's .scale tensors")) != warned)
+        fail_msg("%s %s: %s", shape, base, warning ? warning : "no warning");
+    assert_int_equal(firn_model_serves(f.model, weight), served);
+    close_fixture(&f);
+}
+
+static void test_factor_warnings(void **state)
+{
+    (void)state;
+    check_factor("tiny-llama", "attn_q", false, true);
+    check_factor("tiny-llama", "ffn_up", false, false);
+    check_factor("tiny-granite", "attn_q", false, true);
+    check_factor("tiny-granite", "ffn_up", true, false);
+    check_factor("tiny-deepseek2", "attn_output", false, true);
+    check_factor("tiny-deepseek2", "attn_v_b", true, false);
+    check_factor("tiny-deepseek2", "ffn_up_shexp", true, false);
+}
+
 /* An adapter on the fused product of gate and up. */
 static void test_fused_slopes(void **state)
 {
@@ -698,6 +730,7 @@ int main(void)
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_blocks_that_do_not_rotate),
         cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_factor_warnings),
         cmocka_unit_test(test_fused_slopes),
         cmocka_unit_test(test_prediction_blocks_and_arrays),
         cmocka_unit_test(test_arrays_that_differ),

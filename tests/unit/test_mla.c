@@ -303,10 +303,11 @@ static void test_served(void **state)
     assert_int_equal(described(&f, "all", true, ""), 2 * 6 + 3 + 3 + 3 + 1 + 1);
     assert_int_equal(described(&f, "experts,*.attn_output.weight", false, ""), 2 + 3);
     assert_int_equal(described(&f, "attention", true, ""), 2 * 6);
-    assert_int_equal(described(&f, "attention", false,
-                               "target 'attention' includes blk.0.attn_q_a.weight, and llama.cpp loads an adapter on "
-                               "that tensor but ignores it; it does apply *.attn_output.weight (--unserved"),
-                     -1);
+    assert_int_equal(
+        described(&f, "attention", false,
+                  "target 'attention' includes blk.0.attn_q_a.weight, and llama.cpp does not apply an adapter on "
+                  "that tensor; it does apply *.attn_output.weight (--unserved"),
+        -1);
     assert_int_equal(described(&f, "experts,blk.1.attn_v_b.weight", false, "includes blk.1.attn_v_b.weight"), -1);
     assert_int_equal(described(&f, "output", false, "'output' includes output.weight"), -1);
     close_fixture(&f);
@@ -345,15 +346,15 @@ static void test_finetune(void **state)
     assert_int_equal(finetune("a", "--targets attention"), 1);
     assert_true(said("--unserved trains it all the same"));
     assert_int_equal(finetune("b", "--targets all"), 0);
-    assert_true(
-        said("left out, because llama.cpp ignores adapters on them (--unserved trains them): attn_q_a, attn_q_b, "
-             "attn_kv_a_mqa, attn_k_b, attn_v_b, output\n"));
+    assert_true(said(
+        "left out, because llama.cpp does not apply adapters on them (--unserved trains them): attn_q_a, attn_q_b, "
+        "attn_kv_a_mqa, attn_k_b, attn_v_b, output\n"));
     assert_false(said("warning"));
     assert_int_equal(finetune("c", "--targets attention --unserved"), 0);
-    assert_true(said("warning  llama.cpp will load the adapter but ignore 10 of its tensors: attn_q_a, attn_q_b, "
+    assert_true(said("warning  llama.cpp will not apply 10 of the adapter's tensors: attn_q_a, attn_q_b, "
                      "attn_kv_a_mqa, attn_k_b, attn_v_b\n"));
     assert_int_equal(finetune("d", "--adapter c/adapter.gguf"), 1);
-    assert_true(said("c/adapter.gguf changes blk.0.attn_q_a.weight, which llama.cpp loads but ignores"));
+    assert_true(said("c/adapter.gguf changes blk.0.attn_q_a.weight, to which llama.cpp would not apply it"));
     assert_int_equal(finetune("e", "--adapter c/adapter.gguf --unserved"), 0);
     assert_int_equal(finetune("f", "--adapter b/adapter.gguf"), 0);
 }
