@@ -196,7 +196,7 @@ static void write_data(void)
 
     assert_non_null(f);
     for (int i = 0; i < 24; i++)
-        fprintf(f, "{\"text\": \"%.*s\"}\n", 20 + i, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz" + i % 7);
+        fprintf(f, "{\"text\": \"%.*s\"}\n", 20 + i, &"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"[i % 7]);
     fclose(f);
 }
 
