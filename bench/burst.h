@@ -47,6 +47,12 @@ static inline burst burst_of_lanes(int lanes)
 }
 #else
 typedef float burst_vector __attribute__((vector_size(16)));
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#define BURST_MADD(s, a, b) (burst_vector) vfmaq_f32((float32x4_t)(b), (float32x4_t)(s), (float32x4_t)(a))
+#else
+#define BURST_MADD(s, a, b) ((s) * (a) + (b))
+#endif
 
 static void burst_128(void *argument, firn_team team)
 {
@@ -60,8 +66,7 @@ static void burst_128(void *argument, firn_team team)
     for (int k = 0; k < BURST_STEPS; k++)
 #pragma GCC unroll 12
         for (int i = 0; i < BURST_SUMS; i++)
-            for (int l = 0; l < 4; l++)
-                sum[i][l] = __builtin_fmaf(sum[i][l], a[l], b[l]);
+            sum[i] = BURST_MADD(sum[i], a, b);
     for (int i = 0; i < BURST_SUMS; i++)
         total += sum[i][0] + sum[i][3];
     burst_sink = total;
