@@ -15,6 +15,7 @@ enum { EMBEDDING = FIRN_CLASS_COUNT, NORMS, OTHER, N_CLASSES };
 
 typedef struct {
     int n[FIRN_TYPE_LIMIT], n_tensors;
+    int n_trained, n_served; /* that adapters can be trained on; of these, that llama.cpp applies adapters to */
     int64_t n_weights;
     uint64_t bytes;
 } tally;
@@ -31,6 +32,7 @@ typedef struct {
     tally by_class[N_CLASSES];
     int64_t n_weights, n_active; /* active: used by one token */
     const char *why_not;         /* NULL: firn runs it */
+    char ignored[256];           /* "attn_q_a, attn_q_b": llama.cpp loads adapters on these and ignores them */
     bool adapter;
     firn_training_need need; /* where firn runs it */
     const char *no_need;     /* NULL: need is known */
@@ -209,13 +211,20 @@ static void print_table(const summary *s)
 
     if (s->n_weights == 0)
         return;
-    printf("\n  %-12s %8s %10s %10s  %s\n", "class", "tensors", "weights", "size", "formats");
+    const bool runs = !s->adapter && !s->why_not;
+    printf("\n  %-12s %8s %10s %10s  %s%s\n", "class", "tensors", "weights", "size", runs ? "adapters      " : "",
+           "formats");
     for (int c = 0; c < N_CLASSES; c++) {
         const tally *t = &s->by_class[c];
         if (t->n_tensors == 0)
             continue;
         printf("  %-12s %8d %10s %10s  ", class_name(c), t->n_tensors, count_text(weights, t->n_weights),
                bytes_text(bytes, t->bytes));
+        if (runs)
+            printf("%-14s", t->n_trained == 0             ? "-"
+                            : t->n_served == 0            ? "firn only"
+                            : t->n_served == t->n_trained ? "yes"
+                                                          : "yes, in part");
         const char *comma = "";
         for (int type = 0; type < FIRN_TYPE_LIMIT; type++) {
             if (t->n[type] == 0)
@@ -230,12 +239,38 @@ static void print_table(const summary *s)
     putchar('\n');
 }
 
+/* Which tensors take adapters, and of which llama.cpp would take no notice. */
+static void read_adaptable(summary *s, const firn_model *model)
+{
+    for (size_t i = 0; i < firn_gguf_n_tensors(s->g); i++) {
+        const char *name = firn_gguf_tensor_at(s->g, i)->name;
+        tally *t = &s->by_class[class_of(name)];
+        if (firn_model_class(model, name) == FIRN_CLASS_NONE)
+            continue;
+        t->n_trained++;
+        if (firn_model_serves(model, name)) {
+            t->n_served++;
+            continue;
+        }
+        const char *base = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') + 1 : name;
+        const size_t n = strcspn(base, "."), used = strlen(s->ignored);
+        char item[80];
+        snprintf(item, sizeof item, "%s%.*s", used ? ", " : "", (int)n, base);
+        const char *there = strstr(s->ignored, item + (used ? 2 : 0));
+        if ((!there || (there[n] != ',' && there[n] != 0)) && used + strlen(item) < sizeof s->ignored)
+            strcat(s->ignored, item);
+    }
+}
+
 /* What training would take. */
 static void print_training(const summary *s)
 {
     const firn_training_need *n = &s->need;
     char a[32], b[32];
 
+    if (s->ignored[0])
+        printf("  %-14s loads adapters on %s but ignores them (firn trains these with --unserved)\n", "llama.cpp",
+               s->ignored);
     if (s->no_need) {
         printf("  %-14s not so: %s\n", "training", s->no_need);
         return;
@@ -278,9 +313,10 @@ static void print_shape(const summary *s)
             printf("; chosen from %" PRId64 " of %" PRId64 " groups", s->n_group_used, s->n_group);
         if (s->n_shared)
             printf("; %" PRId64 " shared by all", s->n_shared);
-        if (s->n_lead)
-            printf("; the first %" PRId64 " block%s dense, width %" PRId64, s->n_lead, s->n_lead > 1 ? "s are" : " is",
-                   s->n_ff);
+        if (s->n_lead == 1)
+            printf("; the first block is dense, width %" PRId64, s->n_ff);
+        else if (s->n_lead)
+            printf("; the first %" PRId64 " blocks are dense, width %" PRId64, s->n_lead, s->n_ff);
         putchar('\n');
     } else if (s->n_ff) {
         printf("  %-14s dense, width %" PRId64 "\n", "feed-forward", s->n_ff);
@@ -385,8 +421,9 @@ static int print_json(const summary *s)
             json_decref(formats);
         else
             json_object_set_new(classes, class_name(c),
-                                json_pack("{si sI sI so}", "tensors", t->n_tensors, "weights", (json_int_t)t->n_weights,
-                                          "bytes", (json_int_t)t->bytes, "formats", formats));
+                                json_pack("{si sI sI si si so}", "tensors", t->n_tensors, "weights",
+                                          (json_int_t)t->n_weights, "bytes", (json_int_t)t->bytes, "trainable",
+                                          t->n_trained, "served_by_llama_cpp", t->n_served, "formats", formats));
     }
     if (!root || !classes) {
         json_decref(root);
@@ -415,6 +452,7 @@ static int print_json(const summary *s)
     for (int i = 0; s->warnings[i]; i++)
         json_array_append_new(warnings, json_string(s->warnings[i]));
     json_object_set_new(root, "warnings", warnings);
+    json_object_set_new(root, "ignored_by_llama_cpp", json_string(s->ignored));
     if (!s->adapter && !s->why_not)
         json_object_set_new(root, "training", json_training(s));
     if (s->why_not)
@@ -471,6 +509,8 @@ static int show(firn_context *ctx, const char *path, const firn_train_options *o
     o.model = path;
     if (firn_model_open(ctx, path, &model) != FIRN_OK)
         s.why_not = firn_error(ctx);
+    else
+        read_adaptable(&s, model);
     for (int i = 0; model && i < 3; i++)
         s.warnings[i] = firn_model_warning(model, i);
     firn_model_close(model);

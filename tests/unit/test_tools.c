@@ -295,13 +295,13 @@ static void info_shows_the_file(void **state)
                                 "  context        512 tokens\n"
                                 "  weights        2.2 M, 1.3 M of them used by a token\n"
                                 "\n"
-                                "  class         tensors    weights       size  formats\n"
-                                "  attention           8      393 k     221 kB  q4_K\n"
-                                "  experts             6      1.6 M     950 kB  q5_0 (2), q4_K (4)\n"
-                                "  router              2      4.1 k    16.4 kB  f32\n"
-                                "  output              1      131 k    73.7 kB  q4_K\n"
-                                "  embedding           1      131 k    73.7 kB  q4_K\n"
-                                "  norms               9      1.5 k     6.1 kB  f32\n"
+                                "  class         tensors    weights       size  adapters      formats\n"
+                                "  attention           8      393 k     221 kB  yes           q4_K\n"
+                                "  experts             6      1.6 M     950 kB  yes           q5_0 (2), q4_K (4)\n"
+                                "  router              2      4.1 k    16.4 kB  yes           f32\n"
+                                "  output              1      131 k    73.7 kB  yes           q4_K\n"
+                                "  embedding           1      131 k    73.7 kB  -             q4_K\n"
+                                "  norms               9      1.5 k     6.1 kB  -             f32\n"
                                 "\n"
                                 "  training       attention,experts, rank 16, 1 x 512 tokens: 352 k values (attention "
                                 "57.3 k, experts 295 k)\n"
@@ -317,6 +317,13 @@ static void info_shows_the_file(void **state)
     json_t *experts = json_object_get(json_object_get(j, "classes"), "experts");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(experts, "formats"), "q5_0")), 2);
     json_decref(j);
+    assert_int_equal(firn("init --like tiny-deepseek2 d.gguf"), 0);
+    assert_int_equal(firn("info d.gguf"), 0);
+    assert_non_null(strstr(out, "yes, in part"));
+    assert_non_null(strstr(out, "  llama.cpp      loads adapters on attn_q_a, attn_q_b, attn_kv_a_mqa, attn_k_b, "
+                                "attn_v_b, output but ignores them (firn trains these with --unserved)\n"));
+    assert_non_null(strstr(out, " through a latent of 64, queries through one of 96\n"));
+    assert_non_null(strstr(out, "; chosen from 2 of 4 groups; 2 shared by all; the first block is dense, width 160\n"));
     assert_int_equal(firn("info --devices"), 0);
     assert_memory_equal(out, "CPU ", 4);
 
