@@ -245,6 +245,13 @@ static void read_adaptable(summary *s, const firn_model *model)
     for (size_t i = 0; i < firn_gguf_n_tensors(s->g); i++) {
         const char *name = firn_gguf_tensor_at(s->g, i)->name;
         tally *t = &s->by_class[class_of(name)];
+        char stack[64], part[16];
+        int block, at = 0;
+        /* Experts kept apart are trained as one stack. */
+        if (sscanf(name, "blk.%9d.ffn_%15[a-z].%*d.weight%n", &block, part, &at) == 2 && at) {
+            snprintf(stack, sizeof stack, "blk.%d.ffn_%s_exps.weight", block, part);
+            name = stack;
+        }
         if (firn_model_class(model, name) == FIRN_CLASS_NONE)
             continue;
         t->n_trained++;
