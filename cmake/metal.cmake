@@ -17,7 +17,7 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 file(GLOB FIRN_METAL_SOURCES CONFIGURE_DEPENDS src/metal/*.c src/metal/*.m)
 file(GLOB FIRN_METAL_KERNELS CONFIGURE_DEPENDS src/metal/kernels/*.metal)
-file(GLOB FIRN_METAL_HEADERS CONFIGURE_DEPENDS src/metal/kernels/*.h src/format/*.h)
+file(GLOB FIRN_METAL_HEADERS CONFIGURE_DEPENDS src/metal/kernels/*.h src/format/*.h src/op/elementary.h)
 set(FIRN_METAL_TEXTS)
 foreach(source ${FIRN_METAL_KERNELS})
     get_filename_component(name ${source} NAME_WE)

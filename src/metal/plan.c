@@ -93,6 +93,8 @@ firn_status firn_metal_prepare(firn_metal_plan *plan)
     for (size_t i = 0; i < sizeof planners / sizeof *planners; i++)
         if (planners[i].op == plan->node->op)
             return firn_n_elements(plan->node) == 0 ? FIRN_OK : planners[i].planner(plan);
+    if (firn_metal_in_table(plan->node->op))
+        return firn_n_elements(plan->node) == 0 ? FIRN_OK : firn_metal_plan_node(plan);
     return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal has no kernel for it yet");
 }
 

@@ -125,6 +125,21 @@ static inline int64_t firn_metal_tiles(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
+/* ---- plan_nodes.c ---- */
+
+/* Views and parameters; n stays 0. */
+firn_status firn_metal_describe_node(firn_metal_plan *plan, firn_metal_node_args *a);
+/* What runs over n elements or rows: refused past 2^31. */
+firn_status firn_metal_set_count(firn_metal_plan *plan, firn_metal_node_args *a, int64_t n);
+/* A dispatch that takes the result as buffer(1) and the sources as buffer(2), ... */
+firn_metal_dispatch *firn_metal_add_node(firn_metal_plan *plan, firn_metal_kernel kernel, int weight,
+                                         const firn_metal_node_args *a);
+/* Threads of a threadgroup that has a row of n values. */
+uint32_t firn_metal_row_threads(int64_t n);
+/* Operations of its table, and their planner. */
+bool firn_metal_in_table(const firn_op *op);
+firn_status firn_metal_plan_node(firn_metal_plan *plan);
+
 firn_status firn_metal_plan_mul_mat_id_back(firn_metal_plan *plan);
 firn_status firn_metal_plan_mul_mat(firn_metal_plan *plan);
 firn_status firn_metal_plan_mul_mat_id(firn_metal_plan *plan);

@@ -24,6 +24,14 @@ typedef struct {
     int32_t node_index, kind, n_experts;
 } firn_metal_check_args;
 
+/* Any other node: its result, its sources (all 0 where one is absent) and its parameters, of which kernels that say so
+ * have their own. n: what the threads or threadgroups run over. */
+typedef struct {
+    firn_metal_view y, src[5];
+    int32_t p[16];
+    uint32_t n, has; /* bit i of has: source i is there */
+} firn_metal_node_args;
+
 /* A matrix product: see products.h. Strides in bytes. */
 typedef struct {
     int32_t n_columns, n_inner; /* values of a row of y, and what is summed over */

@@ -1,0 +1,155 @@
+/* Sums as the CPU makes them in double, where there is no double: a number is a pair of floats whose sum it is, about
+ * 48 bits (Dekker 1971, Knuth: two-sum; two-product by fma). Kernels are compiled without fast math, which would cancel
+ * it. Sums over a threadgroup run in an order that the number of threads fixes. */
+#ifndef FIRN_METAL_PAIR_H
+#define FIRN_METAL_PAIR_H
+
+typedef struct {
+    float hi, lo;
+} firn_pair;
+
+static inline firn_pair pair_of(float a)
+{
+    firn_pair r;
+
+    r.hi = a;
+    r.lo = 0;
+    return r;
+}
+
+/* |a| >= |b|, or a = 0. What is not finite stays what it is. */
+static inline firn_pair quick_two_sum(float a, float b)
+{
+    firn_pair r;
+
+    r.hi = a + b;
+    r.lo = isfinite(r.hi) ? b - (r.hi - a) : 0.0f;
+    return r;
+}
+
+static inline firn_pair two_sum(float a, float b)
+{
+    firn_pair r;
+
+    r.hi = a + b;
+    const float part = r.hi - a;
+    r.lo = isfinite(r.hi) ? (a - (r.hi - part)) + (b - part) : 0.0f;
+    return r;
+}
+
+static inline firn_pair two_product(float a, float b)
+{
+    firn_pair r;
+
+    r.hi = a * b;
+    r.lo = isfinite(r.hi) ? fma(a, b, -r.hi) : 0.0f;
+    return r;
+}
+
+static inline firn_pair operator+(firn_pair a, firn_pair b)
+{
+    const firn_pair s = two_sum(a.hi, b.hi);
+
+    return quick_two_sum(s.hi, s.lo + (a.lo + b.lo));
+}
+
+static inline firn_pair operator-(firn_pair a)
+{
+    a.hi = -a.hi;
+    a.lo = -a.lo;
+    return a;
+}
+
+static inline firn_pair operator-(firn_pair a, firn_pair b)
+{
+    return a + -b;
+}
+
+static inline firn_pair operator*(firn_pair a, firn_pair b)
+{
+    const firn_pair p = two_product(a.hi, b.hi);
+
+    return quick_two_sum(p.hi, p.lo + (a.hi * b.lo + a.lo * b.hi));
+}
+
+static inline firn_pair operator/(firn_pair a, firn_pair b)
+{
+    const float q = a.hi / b.hi;
+
+    if (!isfinite(q) || q == 0)
+        return pair_of(q);
+    const firn_pair rest = a - pair_of(q) * b;
+    return quick_two_sum(q, rest.hi / b.hi);
+}
+
+static inline float float_of(firn_pair a)
+{
+    return a.hi + a.lo;
+}
+
+/* One Newton step from the float's. */
+static inline firn_pair pair_sqrt(firn_pair a)
+{
+    const float s = sqrt(a.hi);
+
+    if (!isfinite(s) || s == 0)
+        return pair_of(s);
+    const firn_pair rest = a - two_product(s, s);
+    return quick_two_sum(s, rest.hi / (2 * s));
+}
+
+/* The logarithm of a sum: exact digits near 1, where a confident loss lies. */
+static inline float log_of(firn_pair a)
+{
+    return log(a.hi) + a.lo / a.hi;
+}
+
+static inline firn_pair simd_pair_sum(firn_pair a)
+{
+    for (ushort by = 16; by > 0; by /= 2) {
+        firn_pair other;
+        other.hi = simd_shuffle_xor(a.hi, by);
+        other.lo = simd_shuffle_xor(a.lo, by);
+        a = a + other;
+    }
+    return a;
+}
+
+/* A thread of a threadgroup that reduces together. */
+typedef struct {
+    uint index, n_threads;
+    ushort lane, simd, n_simd;
+} firn_member;
+
+/* The sum over the threadgroup; every thread has it. part: of n_simd, free for the next one at once. */
+static inline firn_pair group_sum(firn_pair a, threadgroup firn_pair *part, firn_member me)
+{
+    a = simd_pair_sum(a);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (me.lane == 0)
+        part[me.simd] = a;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    a = part[0];
+    for (ushort i = 1; i < me.n_simd; i++)
+        a = a + part[i];
+    return a;
+}
+
+/* The largest value; a NaN is passed over. */
+static inline float group_max(float a, threadgroup firn_pair *part, firn_member me)
+{
+    for (ushort by = 16; by > 0; by /= 2) {
+        const float other = simd_shuffle_xor(a, by);
+        a = other > a ? other : a;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (me.lane == 0)
+        part[me.simd].hi = a;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    a = part[0].hi;
+    for (ushort i = 1; i < me.n_simd; i++)
+        a = part[i].hi > a ? part[i].hi : a;
+    return a;
+}
+
+#endif
