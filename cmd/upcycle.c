@@ -15,7 +15,9 @@ int cmd_upcycle(int argc, char **argv)
         "firn upcycle DENSE.gguf OUT.gguf --experts N --used K [--seed S]",
         "Copies the dense feed-forward of every block, still packed, into N experts and draws a small random router. "
         "The\n"
-        "result computes what the dense model did, until it is trained. Architecture llama.",
+        "result computes what the dense model did, until it is trained. llama stays llama, qwen3 becomes qwen3moe, "
+        "granite\n"
+        "granitemoe; the expert siblings of others do not renormalize the router's weights, or there are none.",
         options,
         2,
         2,

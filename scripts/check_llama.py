@@ -5,7 +5,8 @@
 For every small shape of `firn init` (or those named), so for every architecture: a random model in F32, and one packed
 (llama.cpp gets its weights written out by `firn quantize IN OUT f32`, since on packed ones it rounds activations to 8
 bits): logits of the base, and of the base with an adapter trained for a few steps on every class of tensors that llama.cpp
-applies. Bound: 1e-9 normalized mean squared error; for the change that the adapter makes, 1e-6 of its own size.
+applies. Bound: 1e-9 normalized mean squared error; for the change that the adapter makes, 1e-6 of its own size. And what
+`firn upcycle` makes of the dense ones.
 
 Sequences in which a router's choice is a near tie (two candidates closer than 1e-5 in what is compared, at the last place
 chosen) are left out, at most a tenth of them: there rounding decides which experts run. The gaps are read in llama.cpp's
@@ -148,6 +149,21 @@ def one(llama, like, arch, kind):
     shutil.rmtree(folder)
 
 
+def upcycled(llama, like):
+    """llama.cpp on a dense model, and on what `firn upcycle` makes of it: the same logits, up to rounding."""
+    dense, mixture = f"{WORK}/dense.gguf", f"{WORK}/mixture.gguf"
+    firn("init", "--like", like, "--type", "f32", "--seed", 3, dense)
+    firn("upcycle", dense, mixture, "--experts", 5, "--used", 3)
+    rows = []
+    for path in (dense, mixture):
+        peer = Model(llama, path)
+        rng = random.Random(5)
+        rows.append(logits_of(peer, [[rng.randrange(3, peer.n_vocab) for _ in range(50)]], threads=1)[0])
+        peer.close()
+        os.remove(path)
+    checks.at_most(f"{like} upcycled, in llama.cpp alone", nmse(rows[1], rows[0]), BOUND)
+
+
 def main():
     os.makedirs(WORK, exist_ok=True)
     data_set(f"{WORK}/data.jsonl")
@@ -166,6 +182,11 @@ def main():
                 one(llama, s["name"], s["architecture"], kind)
             except (RuntimeError, OSError) as why:
                 checks.that(f"{s['name']} {kind}", False, str(why))
+    for like in () if ONLY else ("tiny-llama", "tiny-qwen3", "tiny-granite"):
+        try:
+            upcycled(llama, like)
+        except (RuntimeError, OSError) as why:
+            checks.that(f"{like} upcycled", False, str(why))
     sys.exit(checks.finish(f"{WORK}/models.json", llama_cpp=llama.version))
 
 

@@ -1,9 +1,10 @@
-/* Dense llama -> llama with experts (Mixtral's form):
+/* A dense model -> its sibling with experts:
  *     blk.N.ffn_{gate,up,down}.weight [k, m]  ->  blk.N.ffn_{gate,up,down}_exps.weight [k, m, n_expert], the same
  * packed bytes n_expert times
  *                                             +   blk.N.ffn_gate_inp.weight [n_embd, n_expert] F32, small and random
- * Everything else is copied. The chosen experts' weights sum to 1 and all experts are alike, so the sum over them is
- * the dense feed-forward whatever the router says. That holds only where router weights are renormalized. */
+ * Everything else is copied; keys change their prefix where the sibling has a name of its own. The chosen experts'
+ * weights sum to 1 and all experts are alike, so the sum over them is the dense feed-forward whatever the router says.
+ * That holds only where router weights are renormalized. */
 #include "model/upcycle.h"
 
 #include "core/random.h"
@@ -17,10 +18,24 @@
  * tokens to spread over the experts, too little for any to be preferred for good. */
 static const float ROUTER_STD = 0.02f;
 
+/* Dense architectures, and what they become. */
+typedef struct {
+    const char *dense, *mixture;
+    const char *width_key; /* of the experts' width; NULL: feed_forward_length is that too */
+    const char *unread;    /* a flag of the dense architecture that the other does not read: false cannot be kept */
+} sibling;
+
+static const sibling siblings[] = {
+    {"llama", "llama", NULL, NULL},
+    {"qwen3", "qwen3moe", "expert_feed_forward_length", NULL},
+    {"granite", "granitemoe", NULL, "rope.scaling.finetuned"},
+};
+
 typedef struct {
     firn_context *ctx;
     firn_gguf *in;
     firn_gguf_writer *out;
+    const sibling *as;
     int64_t n_expert, n_embd;
     uint64_t seed;
 } upcycling;
@@ -31,31 +46,88 @@ static const struct {
 } refusals[] = {
     {"qwen2", "its expert sibling qwen2moe does not renormalize the router's weights, so copies would not compute what "
               "the dense model did"},
-    {"qwen3", "making qwen3moe from it is not supported yet"},
-    {"granite", "making granitemoe from it is not supported yet"},
+    {"smollm3", "no architecture with experts leaves some blocks without rotary positions as it does"},
 };
 
-static firn_status check_source(firn_context *ctx, const firn_gguf *g, int64_t *n_embd)
+static bool is(firn_string s, const char *text)
 {
+    return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0;
+}
+
+static const char *key_of(char key[96], const char *arch, const char *rest)
+{
+    snprintf(key, 96, "%s.%s", arch, rest);
+    return key;
+}
+
+static firn_status find_sibling(firn_context *ctx, const firn_gguf *g, const sibling **as)
+{
+    const char *why = "llama, qwen3 and granite are the dense ones whose expert siblings renormalize the router's "
+                      "weights";
     firn_string arch;
-    uint32_t n_expert = 0, width;
 
     FIRN_TRY(firn_gguf_get_string(ctx, g, "general.architecture", true, &arch));
-    if (arch.size != 5 || memcmp(arch.data, "llama", 5) != 0) {
-        const char *why = "only models of architecture llama become mixtures here";
-        for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
-            if (strlen(refusals[i].arch) == arch.size && memcmp(refusals[i].arch, arch.data, arch.size) == 0)
-                why = refusals[i].why;
-        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "architecture '%.*s' cannot be upcycled: %s",
-                         (int)(arch.size < 64 ? arch.size : 64), arch.data, why);
-    }
-    FIRN_TRY(firn_gguf_get_u32(ctx, g, "llama.expert_count", false, &n_expert));
+    for (size_t i = 0; i < sizeof siblings / sizeof *siblings; i++)
+        if (is(arch, siblings[i].dense)) {
+            *as = &siblings[i];
+            return FIRN_OK;
+        }
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        if (is(arch, refusals[i].arch))
+            why = refusals[i].why;
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "architecture '%.*s' cannot be upcycled: %s",
+                     (int)(arch.size < 64 ? arch.size : 64), arch.data, why);
+}
+
+static firn_status check_source(firn_context *ctx, upcycling *u)
+{
+    uint32_t n_expert = 0, width, n_ff;
+    char key[96];
+    bool flag = true;
+
+    FIRN_TRY(find_sibling(ctx, u->in, &u->as));
+    const char *arch = u->as->dense;
+    FIRN_TRY(firn_gguf_get_u32(ctx, u->in, key_of(key, arch, "expert_count"), false, &n_expert));
     if (n_expert)
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
                          "the model has %" PRIu32 " experts already; a dense one is upcycled", n_expert);
-    FIRN_TRY(firn_gguf_get_u32(ctx, g, "llama.embedding_length", true, &width));
-    *n_embd = width;
+    if (u->as->unread)
+        FIRN_TRY(firn_gguf_get_bool(ctx, u->in, key_of(key, arch, u->as->unread), false, &flag));
+    if (!flag)
+        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "%s is false, and %s models cannot be so", key, u->as->mixture);
+    FIRN_TRY(firn_gguf_get_u32(ctx, u->in, key_of(key, arch, "feed_forward_length"), true, &n_ff));
+    FIRN_TRY(firn_gguf_get_u32(ctx, u->in, key_of(key, arch, "embedding_length"), true, &width));
+    u->n_embd = width;
     return FIRN_OK;
+}
+
+/* The source's keys, under the new architecture's name. */
+static firn_status put_keys(upcycling *u, int64_t n_used)
+{
+    const char *dense = u->as->dense, *mixture = u->as->mixture;
+    const size_t n = strlen(dense);
+    char key[96];
+    uint32_t width;
+
+    for (size_t i = 0; i < firn_gguf_n_kv(u->in); i++) {
+        firn_kv kv = *firn_gguf_kv_at(u->in, i);
+        char renamed[192];
+        if (strncmp(kv.key, dense, n) == 0 && kv.key[n] == '.' && strlen(kv.key) < 128) {
+            if (u->as->unread && strcmp(kv.key + n + 1, u->as->unread) == 0)
+                continue;
+            snprintf(renamed, sizeof renamed, "%s%s", mixture, kv.key + n);
+            kv.key = renamed;
+        }
+        FIRN_TRY(firn_gguf_put_kv(u->out, &kv));
+    }
+    firn_gguf_remove(u->out, "general.size_label"); /* not true any more */
+    FIRN_TRY(firn_gguf_put_string(u->out, "general.architecture", mixture, strlen(mixture)));
+    FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "expert_count"), (uint32_t)u->n_expert));
+    FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "expert_used_count"), (uint32_t)n_used));
+    if (!u->as->width_key)
+        return FIRN_OK;
+    FIRN_TRY(firn_gguf_get_u32(u->ctx, u->in, key_of(key, dense, "feed_forward_length"), true, &width));
+    return firn_gguf_put_u32(u->out, key_of(key, mixture, u->as->width_key), width);
 }
 
 /* True for "blk.N.ffn_{gate,up,down}.REST": *rest is REST, name[0..stem) what stands before ".REST". */
@@ -97,8 +169,8 @@ static firn_status describe(upcycling *u, const firn_gguf_tensor *t, uint32_t *n
         return firn_gguf_add_tensor(u->out, t->name, t->type, t->n_dims, t->ne);
     if (strcmp(rest, "weight") != 0 || t->n_dims != 2)
         return firn_fail(u->ctx, FIRN_ERR_UNSUPPORTED,
-                         "tensor '%s' has no place in a llama model with experts, which takes their weights alone",
-                         t->name);
+                         "tensor '%s' has no place in a %s model with experts, which takes their weights alone",
+                         t->name, u->as->mixture);
     if (has_router(t->name, stem, rest)) {
         if (t->ne[0] != u->n_embd)
             return firn_fail(u->ctx, FIRN_ERR_FORMAT,
@@ -151,13 +223,10 @@ static firn_status run(upcycling *u, const char *path, int64_t n_used)
 {
     uint32_t n_layer, n_routers = 0;
     const size_t n = firn_gguf_n_tensors(u->in);
+    char key[96];
 
-    FIRN_TRY(firn_gguf_get_u32(u->ctx, u->in, "llama.block_count", true, &n_layer));
-    for (size_t i = 0; i < firn_gguf_n_kv(u->in); i++)
-        FIRN_TRY(firn_gguf_put_kv(u->out, firn_gguf_kv_at(u->in, i)));
-    firn_gguf_remove(u->out, "general.size_label"); /* not true any more */
-    FIRN_TRY(firn_gguf_put_u32(u->out, "llama.expert_count", (uint32_t)u->n_expert));
-    FIRN_TRY(firn_gguf_put_u32(u->out, "llama.expert_used_count", (uint32_t)n_used));
+    FIRN_TRY(firn_gguf_get_u32(u->ctx, u->in, key_of(key, u->as->dense, "block_count"), true, &n_layer));
+    FIRN_TRY(put_keys(u, n_used));
     for (size_t i = 0; i < n; i++)
         FIRN_TRY(describe(u, firn_gguf_tensor_at(u->in, i), &n_routers));
     if (n_routers != n_layer)
@@ -180,7 +249,7 @@ firn_status firn_upcycle(firn_context *ctx, const char *in, const char *out, int
     FIRN_EXPECT(ctx, n_used >= 1 && n_used <= n_expert, "1 to %" PRId64 " of the experts are used, not %" PRId64,
                 n_expert, n_used);
     FIRN_TRY(firn_gguf_open(ctx, in, &u.in));
-    firn_status s = check_source(ctx, u.in, &u.n_embd);
+    firn_status s = check_source(ctx, &u);
     if (s == FIRN_OK)
         s = firn_gguf_writer_create(ctx, &u.out);
     if (s == FIRN_OK)

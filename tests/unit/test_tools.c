@@ -181,15 +181,22 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
 {
     (void)state;
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
-    static const char *const types[] = {"f32", "q4_1"};
-    for (int k = 0; k < 2; k++) {
+    static const char *const shapes[] = {"tiny-qwen3", "tiny-granite", "tiny-llama", "tiny-llama"};
+    static const char *const types[] = {"q4_1", "q4_0", "f32", "q4_1"};
+    static const char *const becomes[] = {"qwen3moe", "granitemoe", "llama", "llama"};
+    for (int k = 0; k < 4; k++) {
         char args[256];
         int64_t n, m;
-        snprintf(args, sizeof args, "init --like tiny-llama --type %s dense.gguf", types[k]);
+        snprintf(args, sizeof args, "init --like %s --type %s dense.gguf", shapes[k], types[k]);
         assert_int_equal(firn(args), 0);
         assert_int_equal(firn("upcycle dense.gguf moe.gguf --experts 5 --used 3 --seed 7"), 0);
         assert_string_equal(out, "");
         float *dense = logits_of(ctx, "dense.gguf", &n), *moe = logits_of(ctx, "moe.gguf", &m);
+        assert_int_equal(firn("info moe.gguf --json"), 0);
+        json_t *j = json_loads(out, 0, NULL);
+        assert_string_equal(json_string_value(json_object_get(j, "architecture")), becomes[k]);
+        assert_int_equal(json_integer_value(json_object_get(j, "experts")), 5);
+        json_decref(j);
         assert_int_equal(n, m);
         double error = 0, size = 0;
         for (int64_t i = 0; i < n; i++) {
@@ -225,8 +232,15 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
     assert_string_equal(err, "firn: the model has 5 experts already; a dense one is upcycled\n");
     assert_int_equal(firn("init --like tiny-olmoe olmoe.gguf"), 0);
     assert_int_equal(firn("upcycle olmoe.gguf x.gguf --experts 2 --used 1"), 1);
-    assert_string_equal(err, "firn: architecture 'olmoe' cannot be upcycled: only models of architecture llama become "
-                             "mixtures here\n");
+    assert_string_equal(err,
+                        "firn: architecture 'olmoe' cannot be upcycled: llama, qwen3 and granite are the dense ones "
+                        "whose expert siblings renormalize the router's weights\n");
+    assert_int_equal(firn("init --like tiny-qwen2 q.gguf"), 0);
+    assert_int_equal(firn("upcycle q.gguf x.gguf --experts 2 --used 1"), 1);
+    assert_non_null(strstr(err, "its expert sibling qwen2moe does not renormalize the router's weights"));
+    assert_int_equal(firn("init --like tiny-smollm3 q.gguf"), 0);
+    assert_int_equal(firn("upcycle q.gguf x.gguf --experts 2 --used 1"), 1);
+    assert_non_null(strstr(err, "leaves some blocks without rotary positions"));
     assert_false(is_there("x.gguf.tmp"));
     firn_context_destroy(ctx);
 }
