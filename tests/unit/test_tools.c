@@ -5,6 +5,7 @@
 #include "core/context.h"
 #include "firn/gguf.h"
 #include "firn/model.h"
+#include "model/arch.h"
 #include "model/random_model.h"
 #include "model/upcycle.h"
 
@@ -125,6 +126,43 @@ static void random_models_open(void **state)
     firn_gguf_close(a);
     firn_gguf_close(b);
     firn_gguf_close(c);
+    firn_context_destroy(ctx);
+}
+
+/* Every architecture has a real shape, and each of these, cut down, is a model that firn runs and llama.cpp's rules
+ * allow. */
+static void real_shapes_open_cut_down(void **state)
+{
+    (void)state;
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+
+    for (int k = 0; firn_archs[k]; k++) {
+        int n = 0;
+        for (int i = 0; firn_random_shape_at(i); i++) {
+            const firn_random_shape *s = firn_random_shape_at(i);
+            n += strncmp(s->name, "tiny", 4) != 0 && strcmp(s->arch, firn_archs[k]->name) == 0;
+        }
+        if (n == 0)
+            fail_msg("no real shape of %s", firn_archs[k]->name);
+    }
+    for (int i = 0; firn_random_shape_at(i); i++) {
+        const firn_random_shape *s = firn_random_shape_at(i);
+        char args[256];
+        firn_model *m;
+        int status = 2;
+        if (strncmp(s->name, "tiny", 4) == 0)
+            continue;
+        for (int by = 16; status && by; by /= 2) {
+            snprintf(args, sizeof args, "init --like %s --layers %d --width %d --vocabulary 300 --context 64 %s b.gguf",
+                     s->name, (int)s->n_lead + 2, (int)(s->n_embd / by), s->n_expert ? "--experts 16 --used 3" : "");
+            status = firn(args);
+        }
+        assert_int_equal(status, 0);
+        if (firn_model_open(ctx, path_of("b.gguf"), &m) != FIRN_OK)
+            fail_msg("%s: %s", args, firn_error(ctx));
+        assert_string_equal(firn_model_get_info(m)->arch, s->arch);
+        firn_model_close(m);
+    }
     firn_context_destroy(ctx);
 }
 
@@ -413,6 +451,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_refuse_in_words),
         cmocka_unit_test(random_models_open),
+        cmocka_unit_test(real_shapes_open_cut_down),
         cmocka_unit_test(the_made_vocabulary_tokenizes),
         cmocka_unit_test(fallbacks_are_told),
         cmocka_unit_test(an_upcycled_model_computes_what_the_dense_one_did),
