@@ -111,7 +111,7 @@ typedef struct {
  * are rounded to bf16 (to nearest, ties to even), their products summed in F32; everything else is as with F32. */
 typedef enum { FIRN_PRECISION_F32 = 0, FIRN_PRECISION_BF16 } firn_precision;
 
-/* "f32", "bf16". */
+/* "f32", "bf16"; NULL for a number that names none. */
 FIRN_API const char *firn_precision_name(firn_precision precision);
 /* Returns false when no precision has that name. */
 FIRN_API bool firn_precision_from_name(const char *name, firn_precision *precision);

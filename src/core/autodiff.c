@@ -88,6 +88,7 @@ firn_status firn_graph_grad_all(firn_graph *g, firn_tensor *const *y, firn_tenso
     firn_tensor *seed[MOST];
     int last = -1;
 
+    FIRN_GIVEN(g ? g->ctx : NULL, g, y, dy, wanted, grads);
     for (int i = 0; i < n; i++)
         grads[i] = NULL;
     FIRN_TRY(firn_graph_status(g));

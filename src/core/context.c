@@ -76,33 +76,36 @@ void firn_context_destroy(firn_context *ctx)
 
 const char *firn_error(const firn_context *ctx)
 {
-    return ctx->error;
+    return ctx ? ctx->error : "";
 }
 
 int firn_context_threads(const firn_context *ctx)
 {
-    return ctx->n_threads;
+    return ctx ? ctx->n_threads : 0;
 }
 
 void firn_context_set_precision(firn_context *ctx, firn_precision precision)
 {
-    ctx->precision = precision;
+    if (ctx)
+        ctx->precision = precision;
 }
 
 firn_precision firn_context_precision(const firn_context *ctx)
 {
-    return ctx->precision;
+    return ctx ? ctx->precision : FIRN_PRECISION_F32;
 }
 
 static const char *const precision_names[] = {"f32", "bf16"};
 
 const char *firn_precision_name(firn_precision precision)
 {
-    return precision_names[precision];
+    return (unsigned)precision <= FIRN_PRECISION_BF16 ? precision_names[precision] : NULL;
 }
 
 bool firn_precision_from_name(const char *name, firn_precision *precision)
 {
+    if (!name || !precision)
+        return false;
     for (int i = 0; i < 2; i++) {
         if (strcmp(name, precision_names[i]) != 0)
             continue;
@@ -138,11 +141,27 @@ firn_status firn_failv(firn_context *ctx, firn_status status, const char *format
 {
     char sentence[FIRN_ERROR_BYTES]; /* args may point into the old sentence */
 
+    if (!ctx)
+        return status;
     vsnprintf(sentence, sizeof sentence, format, args);
     trim_partial(sentence, sizeof sentence);
     make_printable(sentence);
     memcpy(ctx->error, sentence, sizeof sentence);
     return status;
+}
+
+const char firn_given_end = 0;
+
+firn_status firn_expect_given(firn_context *ctx, const char *call, const char *names, const void *const *pointers)
+{
+    for (; *pointers != &firn_given_end; pointers++) {
+        if (!*pointers)
+            return firn_fail(ctx, FIRN_ERR_ARGUMENT, "%s: %.*s must not be null", call, (int)strcspn(names, ","),
+                             names);
+        names += strcspn(names, ",");
+        names += strspn(names, ", ");
+    }
+    return FIRN_OK;
 }
 
 firn_status firn_fail(firn_context *ctx, firn_status status, const char *format, ...)

@@ -41,6 +41,13 @@ firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *form
             return firn_try_;                                                                                          \
     } while (0)
 
+/* FIRN_GIVEN(ctx, path, model) returns FIRN_ERR_ARGUMENT, naming the first of the pointers that is NULL. The first
+ * argument may be NULL too: then there is nowhere to keep a sentence. At the top of every public call. */
+#define FIRN_GIVEN(ctx, ...)                                                                                           \
+    FIRN_TRY(firn_expect_given(ctx, __func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__, &firn_given_end}))
+extern const char firn_given_end;
+firn_status firn_expect_given(firn_context *ctx, const char *call, const char *names, const void *const *pointers);
+
 /* NULL with the sentence set when memory is short. size 0 gives memory for 1 byte. */
 void *firn_alloc(firn_context *ctx, size_t size);
 void *firn_alloc_zeroed(firn_context *ctx, size_t count, size_t size); /* checks count * size */

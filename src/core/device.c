@@ -8,6 +8,7 @@
 
 firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **device)
 {
+    FIRN_GIVEN(ctx, ctx, name, device);
     *device = NULL;
     if (strcasecmp(name, "CPU") == 0 || strcasecmp(name, "CPU0") == 0)
         return firn_cpu_open(ctx, device);
@@ -35,12 +36,12 @@ void firn_device_close(firn_device *device)
 
 const char *firn_device_name(const firn_device *device)
 {
-    return device->name;
+    return device ? device->name : "";
 }
 
 const char *firn_device_about(const firn_device *device)
 {
-    return device->about;
+    return device ? device->about : "";
 }
 
 /* ---- buffers ---- */
@@ -64,11 +65,13 @@ static firn_status make(firn_device *device, const void *memory, size_t size, bo
 
 firn_status firn_buffer_create(firn_device *device, size_t size, firn_buffer **buffer)
 {
+    FIRN_GIVEN(device ? device->ctx : NULL, device, buffer);
     return make(device, NULL, size, false, buffer);
 }
 
 firn_status firn_buffer_wrap(firn_device *device, const void *memory, size_t size, firn_buffer **buffer)
 {
+    FIRN_GIVEN(device ? device->ctx : NULL, device, memory, buffer);
     return make(device, memory, size, true, buffer);
 }
 
@@ -83,11 +86,12 @@ void firn_buffer_destroy(firn_buffer *buffer)
 
 size_t firn_buffer_size(const firn_buffer *buffer)
 {
-    return buffer->size;
+    return buffer ? buffer->size : 0;
 }
 
 static firn_status check_range(const firn_buffer *b, size_t offset, size_t size)
 {
+    FIRN_GIVEN(NULL, b);
     FIRN_EXPECT(b->device->ctx, offset <= b->size && size <= b->size - offset,
                 "%zu bytes at offset %zu are not inside a buffer of %zu", size, offset, b->size);
     return FIRN_OK;
@@ -96,12 +100,14 @@ static firn_status check_range(const firn_buffer *b, size_t offset, size_t size)
 firn_status firn_buffer_write(firn_buffer *buffer, size_t offset, const void *data, size_t size)
 {
     FIRN_TRY(check_range(buffer, offset, size));
+    FIRN_EXPECT(buffer->device->ctx, data || size == 0, "firn_buffer_write: data must not be null");
     return buffer->device->backend->buffer_write(buffer, offset, data, size);
 }
 
 firn_status firn_buffer_read(firn_buffer *buffer, size_t offset, void *data, size_t size)
 {
     FIRN_TRY(check_range(buffer, offset, size));
+    FIRN_EXPECT(buffer->device->ctx, data || size == 0, "firn_buffer_read: data must not be null");
     return buffer->device->backend->buffer_read(buffer, offset, data, size);
 }
 
@@ -130,6 +136,7 @@ void firn_fault_set(firn_fault *f, firn_fault_kind kind, const firn_tensor *node
 
 firn_status firn_device_wait(firn_device *device)
 {
+    FIRN_GIVEN(NULL, device);
     firn_fault fault = {0};
 
     FIRN_TRY(device->backend->wait(device, &fault));
@@ -165,6 +172,8 @@ static int n_ops(void)
 
 void firn_device_profile(firn_device *device, bool on)
 {
+    if (!device)
+        return;
     if (on && !device->rows)
         device->rows = firn_alloc_zeroed(device->ctx, (size_t)n_ops() + 1, sizeof *device->rows);
     device->profile = on && device->rows;
@@ -195,6 +204,7 @@ static int by_time(const void *a, const void *b)
 
 firn_status firn_device_profile_rows(firn_device *device, const firn_profile_row **rows, int *n)
 {
+    FIRN_GIVEN(device ? device->ctx : NULL, device, rows, n);
     *rows = device->rows;
     *n = 0;
     if (!device->rows)

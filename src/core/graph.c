@@ -13,8 +13,12 @@ const firn_op *const firn_ops[] = {
     NULL,
 };
 
+/* Of one tensor: past what processors address, and so far below 64 bits that sums of sizes stay inside. */
+static const size_t MOST_BYTES = (size_t)1 << 48;
+
 firn_status firn_graph_create(firn_context *ctx, firn_graph **graph)
 {
+    FIRN_GIVEN(ctx, ctx, graph);
     firn_graph *g = *graph = firn_alloc_zeroed(ctx, 1, sizeof *g);
 
     if (!g)
@@ -49,6 +53,8 @@ static void keep_failure(firn_graph *g, firn_status status)
 
 firn_tensor *firn_graph_fail(firn_graph *g, firn_status status, const char *format, ...)
 {
+    if (!g)
+        return NULL;
     va_list args;
 
     va_start(args, format);
@@ -60,27 +66,29 @@ firn_tensor *firn_graph_fail(firn_graph *g, firn_status status, const char *form
 
 firn_status firn_graph_status(firn_graph *g)
 {
+    FIRN_GIVEN(NULL, g);
     return g->status == FIRN_OK ? FIRN_OK : firn_fail(g->ctx, g->status, "%s", g->error);
 }
 
 int firn_graph_n_tensors(const firn_graph *g)
 {
-    return (int)g->n;
+    return g ? (int)g->n : 0;
 }
 
 firn_tensor *firn_graph_tensor(const firn_graph *g, int index)
 {
-    return index >= 0 && (size_t)index < g->n ? g->tensors[index] : NULL;
+    return g && index >= 0 && (size_t)index < g->n ? g->tensors[index] : NULL;
 }
 
 void firn_graph_cut(firn_graph *g)
 {
-    g->part++;
+    if (g)
+        g->part++;
 }
 
 static firn_tensor *append(firn_graph *g, const firn_op *op)
 {
-    if (g->status != FIRN_OK)
+    if (!g || g->status != FIRN_OK)
         return NULL;
     firn_tensor *t = firn_arena_zeroed(&g->arena, 1, sizeof *t);
     if (!t || firn_grow(g->ctx, (void **)&g->tensors, g->n, &g->capacity, sizeof *g->tensors) != FIRN_OK) {
@@ -108,8 +116,8 @@ firn_status firn_shape_like(firn_context *ctx, firn_tensor *y, firn_type type, c
         y->ne[i] = ne[i];
         y->nb[i] = (int64_t)stride;
         const size_t count = (size_t)(i == 0 ? ne[0] / block : ne[i]);
-        if (!firn_mul_size(stride, count ? count : 1, &stride) || stride > INT64_MAX)
-            return firn_fail(ctx, FIRN_ERR_ARGUMENT, "[%lld, %lld, %lld, %lld] of %s has more bytes than 64 bits count",
+        if (!firn_mul_size(stride, count ? count : 1, &stride) || stride > MOST_BYTES)
+            return firn_fail(ctx, FIRN_ERR_ARGUMENT, "[%lld, %lld, %lld, %lld] of %s is more than memory can hold",
                              (long long)ne[0], (long long)ne[1], (long long)ne[2], (long long)ne[3],
                              firn_type_name(type));
     }
@@ -138,6 +146,8 @@ firn_tensor *firn_slot(firn_graph *g, firn_type type, int n_dims, const int64_t 
         return NULL;
     if (n_dims < 1 || n_dims > FIRN_MAX_DIMS)
         return firn_graph_fail(g, FIRN_ERR_ARGUMENT, "a tensor has 1 to 4 dimensions, not %d", n_dims);
+    if (!ne || !name)
+        return firn_graph_fail(g, FIRN_ERR_ARGUMENT, "a slot needs a shape and a name");
     memcpy(full, ne, (size_t)n_dims * sizeof *ne);
     const firn_status s = firn_shape_like(g->ctx, t, type, full);
     if (s != FIRN_OK) {
@@ -155,12 +165,21 @@ firn_tensor *firn_named(firn_tensor *t, const char *name, ...)
 {
     va_list args;
 
-    if (!t)
-        return NULL;
+    if (!t || !name)
+        return t;
     va_start(args, name);
     vsnprintf(t->name, sizeof t->name, name, args);
     va_end(args);
     return t;
+}
+
+/* Whether the tensor is one of this graph; else the graph fails. */
+static bool is_member(firn_graph *g, const firn_tensor *t)
+{
+    if (firn_graph_tensor(g, t->index) == t)
+        return true;
+    firn_graph_fail(g, FIRN_ERR_ARGUMENT, "a tensor%s%s is of another graph", t->name[0] ? " " : "", t->name);
+    return false;
 }
 
 firn_tensor *firn_node(firn_graph *g, const firn_op *op, firn_tensor *const *src, int n, const firn_params *params)
@@ -174,6 +193,8 @@ firn_tensor *firn_node(firn_graph *g, const firn_op *op, firn_tensor *const *src
             return g->status == FIRN_OK
                        ? firn_graph_fail(g, FIRN_ERR_ARGUMENT, "%s needs a tensor as source %d, not NULL", op->name, i)
                        : NULL;
+        if (src[i] && !is_member(g, src[i]))
+            return NULL;
         t->src[i] = src[i];
     }
     if (params)
@@ -194,7 +215,7 @@ firn_tensor *firn_node(firn_graph *g, const firn_op *op, firn_tensor *const *src
 
 firn_tensor *firn_output(firn_graph *g, firn_tensor *t)
 {
-    if (!t)
+    if (!t || !is_member(g, t))
         return NULL;
     if (!t->op || t->root != t)
         return firn_graph_fail(g, FIRN_ERR_ARGUMENT, "%s lies in another tensor's memory and cannot be an output",
@@ -205,20 +226,19 @@ firn_tensor *firn_output(firn_graph *g, firn_tensor *t)
 
 int64_t firn_n_elements(const firn_tensor *t)
 {
-    return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+    return t ? t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3] : 0;
 }
 
 int64_t firn_n_rows(const firn_tensor *t)
 {
-    return t->ne[1] * t->ne[2] * t->ne[3];
+    return t ? t->ne[1] * t->ne[2] * t->ne[3] : 0;
 }
 
 size_t firn_n_bytes(const firn_tensor *t)
 {
-    const int64_t blocks = t->ne[0] / firn_type_block(t->type);
-
     if (firn_n_elements(t) == 0)
         return 0;
+    const int64_t blocks = t->ne[0] / firn_type_block(t->type);
     return (size_t)((blocks - 1) * t->nb[0] + (t->ne[1] - 1) * t->nb[1] + (t->ne[2] - 1) * t->nb[2] +
                     (t->ne[3] - 1) * t->nb[3]) +
            firn_type_size(t->type);
@@ -226,6 +246,8 @@ size_t firn_n_bytes(const firn_tensor *t)
 
 bool firn_is_contiguous(const firn_tensor *t)
 {
+    if (!t)
+        return false;
     int64_t stride = (int64_t)firn_type_size(t->type);
 
     for (int i = 0; i < FIRN_MAX_DIMS; i++) {
@@ -239,7 +261,7 @@ bool firn_is_contiguous(const firn_tensor *t)
 
 bool firn_same_shape(const firn_tensor *a, const firn_tensor *b)
 {
-    return memcmp(a->ne, b->ne, sizeof a->ne) == 0;
+    return a && b && memcmp(a->ne, b->ne, sizeof a->ne) == 0;
 }
 
 int64_t firn_op_items(const firn_tensor *y)

@@ -164,6 +164,8 @@ static firn_status lay_out(firn_context *ctx, const firn_graph *g, piece *pieces
         }
         if (p->offset + p->size > *arena)
             *arena = p->offset + p->size;
+        if (*arena > SIZE_MAX / 4) /* what is added to it next is at most 2^48 */
+            s = firn_fail(ctx, FIRN_ERR_ARGUMENT, "the tensors of the graph are more than memory can hold");
     }
     firn_free(ctx, order);
     firn_free(ctx, near);
@@ -199,6 +201,8 @@ static firn_status prepare_launches(firn_plan *plan, const piece *pieces)
 
 firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan **result)
 {
+    FIRN_GIVEN(device ? device->ctx : NULL, device, graph);
+    FIRN_EXPECT(device->ctx, result, "firn_plan_create: plan must not be null");
     firn_context *ctx = device->ctx;
 
     *result = NULL;
@@ -247,29 +251,29 @@ void firn_plan_destroy(firn_plan *plan)
 
 size_t firn_plan_arena_bytes(const firn_plan *plan)
 {
-    return plan->arena;
+    return plan ? plan->arena : 0;
 }
 
 size_t firn_plan_work_bytes(const firn_plan *plan)
 {
-    return plan->work;
+    return plan ? plan->work : 0;
 }
 
 int firn_plan_n_parts(const firn_plan *plan)
 {
-    return plan->n_parts;
+    return plan ? plan->n_parts : 0;
 }
 
 int firn_plan_n_nodes(const firn_plan *plan)
 {
-    return plan->n_launches;
+    return plan ? plan->n_launches : 0;
 }
 
 double firn_plan_flops(const firn_plan *plan, int part)
 {
     double flops = 0;
 
-    if (part >= 0 && part < plan->n_parts)
+    if (plan && part >= 0 && part < plan->n_parts)
         for (int i = plan->part_start[part]; i < plan->part_start[part + 1]; i++)
             flops += firn_op_cost(plan->launches[i].node).flops;
     return flops;
@@ -279,6 +283,8 @@ double firn_plan_flops(const firn_plan *plan, int part)
 
 firn_status firn_exec_create(firn_plan *plan, firn_exec **result)
 {
+    FIRN_GIVEN(NULL, plan);
+    FIRN_EXPECT(plan->ctx, result, "firn_exec_create: exec must not be null");
     firn_exec *exec = *result = firn_alloc_zeroed(plan->ctx, 1, sizeof *exec);
 
     if (!exec)
@@ -317,9 +323,10 @@ static firn_status check_place(const firn_exec *exec, const firn_buffer *buffer,
 
 firn_status firn_exec_bind(firn_exec *exec, const firn_tensor *tensor, firn_buffer *buffer, size_t offset)
 {
+    FIRN_GIVEN(exec ? exec->plan->ctx : NULL, exec, tensor, buffer);
     firn_context *ctx = exec->plan->ctx;
 
-    FIRN_EXPECT(ctx, tensor && firn_graph_tensor(exec->plan->graph, tensor->index) == tensor,
+    FIRN_EXPECT(ctx, firn_graph_tensor(exec->plan->graph, tensor->index) == tensor,
                 "the tensor to bind is not in the plan's graph");
     FIRN_EXPECT(ctx, !tensor->op || tensor->output, "%s is computed inside the plan and cannot be bound", tensor->name);
     FIRN_TRY(check_place(exec, buffer, offset, firn_n_bytes(tensor), tensor->name));
@@ -330,6 +337,7 @@ firn_status firn_exec_bind(firn_exec *exec, const firn_tensor *tensor, firn_buff
 firn_status firn_exec_memory(firn_exec *exec, firn_buffer *arena, size_t arena_offset, firn_buffer *work,
                              size_t work_offset)
 {
+    FIRN_GIVEN(NULL, exec);
     if (exec->plan->arena)
         FIRN_TRY(check_place(exec, arena, arena_offset, exec->plan->arena, "the arena"));
     if (exec->plan->work)
@@ -366,6 +374,7 @@ static firn_status check_bound(const firn_exec *exec, const firn_tensor *t)
 
 firn_status firn_exec_run(firn_exec *exec, int part, int flags)
 {
+    FIRN_GIVEN(NULL, exec);
     const firn_plan *plan = exec->plan;
 
     FIRN_EXPECT(plan->ctx, part >= 0 && part < plan->n_parts, "the plan has parts 0 to %d, not %d", plan->n_parts - 1,

@@ -28,6 +28,8 @@ const char *firn_type_name(firn_type type)
 
 bool firn_type_from_name(const char *name, firn_type *type)
 {
+    if (!name || !type)
+        return false;
     for (int i = 0; i < FIRN_TYPE_LIMIT; i++) {
         if (types[i].name && strcasecmp(types[i].name, name) == 0) {
             *type = (firn_type)i;
@@ -49,14 +51,14 @@ size_t firn_type_size(firn_type type)
 
 size_t firn_row_bytes(firn_type type, int64_t n)
 {
-    return known(type) ? (size_t)(n / types[type].block) * types[type].size : 0;
+    return known(type) && n > 0 ? (size_t)(n / types[type].block) * types[type].size : 0;
 }
 
 size_t firn_type_align(firn_type type)
 {
     const size_t size = firn_type_size(type);
 
-    if (firn_type_block(type) == 1) /* scalars */
+    if (firn_type_block(type) <= 1) /* scalars; 0: no type */
         return size;
     return size % 2 ? 1 : 2;
 }

@@ -259,6 +259,8 @@ static void processor_name(char *name, size_t size)
 firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const firn_kernel_set **set)
 {
     const char *wish = getenv("FIRN_CPU"), *precision = firn_precision_name(wanted);
+
+    FIRN_EXPECT(ctx, precision, "%d is no precision", (int)wanted);
     const firn_kernel_set *named = wish ? firn_kernel_set_named(wish) : NULL;
     char names[128] = "";
 

@@ -315,8 +315,6 @@ static firn_status describe(firn_context *ctx, const firn_product *p, call *c)
     firn_gemm *g = &c->gemm;
     FIRN_EXPECT(ctx, g->k > 0 && g->m > 0 && (dense || g->n_expert > 0), "%s: %s must not be empty: it is %s", name,
                 operand_names[c->given[W] ? W : OUT], shape_of(c->given[W] ? p->w.ne : p->out.ne).text);
-    FIRN_EXPECT(ctx, p->precision == FIRN_PRECISION_F32 || p->precision == FIRN_PRECISION_BF16,
-                "%s: %d is no precision", name, (int)p->precision);
     FIRN_TRY(firn_cpu_choose_set(ctx, p->precision, &g->set));
     g->type = p->w.type;
     g->out = p->out.data;

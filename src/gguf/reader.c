@@ -456,6 +456,7 @@ void firn_gguf_close(firn_gguf *g)
 
 firn_status firn_gguf_parse(firn_context *ctx, const void *data, size_t size, firn_gguf **gguf)
 {
+    FIRN_GIVEN(ctx, ctx, data, gguf);
     firn_gguf *g;
 
     *gguf = NULL;
@@ -559,6 +560,7 @@ static firn_status open_split(firn_context *ctx, const char *path, uint64_t no, 
 
 firn_status firn_gguf_open(firn_context *ctx, const char *path, firn_gguf **gguf)
 {
+    FIRN_GIVEN(ctx, ctx, path, gguf);
     uint64_t no, count;
     firn_gguf *g;
 
@@ -585,31 +587,33 @@ firn_status firn_gguf_open(firn_context *ctx, const char *path, firn_gguf **gguf
 
 size_t firn_gguf_n_kv(const firn_gguf *g)
 {
-    return g->parts[0].n_kv;
+    return g ? g->parts[0].n_kv : 0;
 }
 
 const firn_kv *firn_gguf_kv_at(const firn_gguf *g, size_t i)
 {
-    return i < g->parts[0].n_kv ? &g->parts[0].kv[i] : NULL;
+    return g && i < g->parts[0].n_kv ? &g->parts[0].kv[i] : NULL;
 }
 
 const firn_kv *firn_gguf_kv(const firn_gguf *g, const char *key)
 {
-    return part_kv(&g->parts[0], key);
+    return g && key ? part_kv(&g->parts[0], key) : NULL;
 }
 
 size_t firn_gguf_n_tensors(const firn_gguf *g)
 {
-    return g->n_tensors;
+    return g ? g->n_tensors : 0;
 }
 
 const firn_gguf_tensor *firn_gguf_tensor_at(const firn_gguf *g, size_t i)
 {
-    return i < g->n_tensors ? &g->tensors[i] : NULL;
+    return g && i < g->n_tensors ? &g->tensors[i] : NULL;
 }
 
 const firn_gguf_tensor *firn_gguf_find(const firn_gguf *g, const char *name)
 {
+    if (!g || !name)
+        return NULL;
     const size_t i = firn_index_find(&g->tensor_index, name);
 
     return i == FIRN_INDEX_NONE ? NULL : &g->tensors[i];
@@ -617,29 +621,31 @@ const firn_gguf_tensor *firn_gguf_find(const firn_gguf *g, const char *name)
 
 uint32_t firn_gguf_version(const firn_gguf *g)
 {
-    return g->parts[0].version;
+    return g ? g->parts[0].version : 0;
 }
 
 const void *firn_gguf_header(const firn_gguf *g, size_t *size)
 {
+    if (!g || !size)
+        return NULL;
     *size = g->parts[0].header;
     return g->parts[0].map.data;
 }
 
 uint64_t firn_gguf_file_bytes(const firn_gguf *g)
 {
-    return g->bytes;
+    return g ? g->bytes : 0;
 }
 
 void firn_gguf_will_need(const firn_gguf *g, const firn_gguf_tensor *t)
 {
-    if (g->parts[t->file].mapped)
+    if (g && t && g->parts[t->file].mapped)
         firn_map_will_need(&g->parts[t->file].map, (size_t)t->offset, t->size);
 }
 
 void firn_gguf_release(const firn_gguf *g, const firn_gguf_tensor *t)
 {
-    if (g->parts[t->file].mapped)
+    if (g && t && g->parts[t->file].mapped)
         firn_map_release(&g->parts[t->file].map, (size_t)t->offset, t->size);
 }
 
@@ -661,6 +667,7 @@ static firn_status scalar(firn_context *ctx, const firn_gguf *g, const char *key
 
 firn_status firn_gguf_get_u32(firn_context *ctx, const firn_gguf *g, const char *key, bool required, uint32_t *value)
 {
+    FIRN_GIVEN(ctx, ctx, g, key, value);
     const firn_kv *kv;
 
     FIRN_TRY(scalar(ctx, g, key, required, FIRN_KV_U32, &kv));
@@ -671,6 +678,7 @@ firn_status firn_gguf_get_u32(firn_context *ctx, const firn_gguf *g, const char 
 
 firn_status firn_gguf_get_f32(firn_context *ctx, const firn_gguf *g, const char *key, bool required, float *value)
 {
+    FIRN_GIVEN(ctx, ctx, g, key, value);
     const firn_kv *kv;
 
     FIRN_TRY(scalar(ctx, g, key, required, FIRN_KV_F32, &kv));
@@ -681,6 +689,7 @@ firn_status firn_gguf_get_f32(firn_context *ctx, const firn_gguf *g, const char 
 
 firn_status firn_gguf_get_bool(firn_context *ctx, const firn_gguf *g, const char *key, bool required, bool *value)
 {
+    FIRN_GIVEN(ctx, ctx, g, key, value);
     const firn_kv *kv;
 
     FIRN_TRY(scalar(ctx, g, key, required, FIRN_KV_BOOL, &kv));
@@ -692,6 +701,7 @@ firn_status firn_gguf_get_bool(firn_context *ctx, const firn_gguf *g, const char
 firn_status firn_gguf_get_string(firn_context *ctx, const firn_gguf *g, const char *key, bool required,
                                  firn_string *value)
 {
+    FIRN_GIVEN(ctx, ctx, g, key, value);
     const firn_kv *kv;
 
     FIRN_TRY(scalar(ctx, g, key, required, FIRN_KV_STRING, &kv));

@@ -35,6 +35,7 @@ struct firn_gguf_writer {
 
 firn_status firn_gguf_writer_create(firn_context *ctx, firn_gguf_writer **writer)
 {
+    FIRN_GIVEN(ctx, ctx, writer);
     *writer = firn_alloc_zeroed(ctx, 1, sizeof **writer);
     if (!*writer)
         return FIRN_ERR_MEMORY;
@@ -105,6 +106,10 @@ static firn_status put(firn_gguf_writer *w, const char *key, bool array, firn_kv
                 key, (int)type);
     FIRN_EXPECT(w->ctx, n <= SIZE_MAX && firn_mul_size(size, (size_t)n, &bytes), "key '%s' has %" PRIu64 " values", key,
                 n);
+    FIRN_EXPECT(w->ctx, n == 0 || (type == FIRN_KV_STRING ? (const void *)strings : data),
+                "key '%s' has no values: null", key);
+    for (uint64_t i = 0; type == FIRN_KV_STRING && i < n; i++)
+        FIRN_EXPECT(w->ctx, strings[i].data || strings[i].size == 0, "text %" PRIu64 " of key '%s' is null", i, key);
     if (is_layout(key))
         return FIRN_OK;
     firn_text_init(&value, w->ctx, 0);
@@ -142,16 +147,19 @@ static firn_status put(firn_gguf_writer *w, const char *key, bool array, firn_kv
 
 firn_status firn_gguf_put_u32(firn_gguf_writer *w, const char *key, uint32_t value)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, key);
     return put(w, key, false, FIRN_KV_U32, 1, &value, NULL);
 }
 
 firn_status firn_gguf_put_f32(firn_gguf_writer *w, const char *key, float value)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, key);
     return put(w, key, false, FIRN_KV_F32, 1, &value, NULL);
 }
 
 firn_status firn_gguf_put_bool(firn_gguf_writer *w, const char *key, bool value)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, key);
     const uint8_t byte = value;
 
     return put(w, key, false, FIRN_KV_BOOL, 1, &byte, NULL);
@@ -159,12 +167,14 @@ firn_status firn_gguf_put_bool(firn_gguf_writer *w, const char *key, bool value)
 
 firn_status firn_gguf_put_string(firn_gguf_writer *w, const char *key, const char *value, size_t size)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, key);
     return put(w, key, false, FIRN_KV_STRING, 1, NULL, &(firn_string){value, size});
 }
 
 firn_status firn_gguf_put_array(firn_gguf_writer *w, const char *key, firn_kv_type element, const void *data,
                                 uint64_t n)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, key);
     FIRN_EXPECT(w->ctx, firn_kv_size(element), "key '%s' is an array of type %d, not of a fixed-size one", key,
                 (int)element);
     return put(w, key, true, element, n, data, NULL);
@@ -172,16 +182,21 @@ firn_status firn_gguf_put_array(firn_gguf_writer *w, const char *key, firn_kv_ty
 
 firn_status firn_gguf_put_strings(firn_gguf_writer *w, const char *key, const firn_string *strings, uint64_t n)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, key);
     return put(w, key, true, FIRN_KV_STRING, n, NULL, strings);
 }
 
 firn_status firn_gguf_put_kv(firn_gguf_writer *w, const firn_kv *kv)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, kv);
+    FIRN_GIVEN(w->ctx, kv->key);
     return put(w, kv->key, kv->type == FIRN_KV_ARRAY, kv->element, kv->n, kv->data, kv->strings);
 }
 
 void firn_gguf_remove(firn_gguf_writer *w, const char *key)
 {
+    if (!w || !key)
+        return;
     out_key *k = find_key(w, key);
 
     if (!k)
@@ -195,6 +210,7 @@ void firn_gguf_remove(firn_gguf_writer *w, const char *key)
 
 firn_status firn_gguf_add_tensor(firn_gguf_writer *w, const char *name, firn_type type, int n_dims, const int64_t *ne)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, name, ne);
     out_tensor t = {.type = type, .n_dims = n_dims, .ne = {1, 1, 1, 1}};
 
     FIRN_EXPECT(w->ctx, !w->out, "tensor '%s' comes after the file was begun", name);
@@ -281,6 +297,7 @@ static firn_status pad(firn_gguf_writer *w)
 
 firn_status firn_gguf_writer_begin(firn_gguf_writer *w, const char *path)
 {
+    FIRN_GIVEN(w ? w->ctx : NULL, w, path);
     uint64_t total = 0, room = 0;
     firn_text header;
 
@@ -307,8 +324,10 @@ firn_status firn_gguf_writer_begin(firn_gguf_writer *w, const char *path)
 
 firn_status firn_gguf_writer_data(firn_gguf_writer *w, const void *data, size_t size)
 {
+    FIRN_GIVEN(NULL, w);
     const uint8_t *bytes = data;
 
+    FIRN_EXPECT(w->ctx, data || size == 0, "firn_gguf_writer_data: data must not be null");
     FIRN_EXPECT(w->ctx, w->out, "tensor data comes before the file was begun");
     while (size) {
         FIRN_EXPECT(w->ctx, w->at < w->n_tensors, "%zu bytes come after the last tensor", size);
@@ -328,6 +347,7 @@ firn_status firn_gguf_writer_data(firn_gguf_writer *w, const void *data, size_t 
 
 firn_status firn_gguf_writer_finish(firn_gguf_writer *w)
 {
+    FIRN_GIVEN(NULL, w);
     FIRN_EXPECT(w->ctx, w->out, "the file was not begun");
     FIRN_EXPECT(w->ctx, w->at == w->n_tensors, "tensor '%s' lacks %zu of its %zu bytes", w->tensors[w->at].name,
                 w->remaining, w->tensors[w->at].size);

@@ -190,10 +190,11 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
 
 firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_t n, const float **logits)
 {
+    FIRN_GIVEN(g ? g->ctx : NULL, g, tokens, logits);
     const int64_t v = g->model->hp.n_vocab;
     step *last = NULL;
 
-    FIRN_EXPECT(g->ctx, tokens && n >= 1, "there are no tokens to feed");
+    FIRN_EXPECT(g->ctx, n >= 1, "there are no tokens to feed");
     FIRN_EXPECT(g->ctx, n <= g->n_ctx - g->length, "%lld more tokens do not fit: the context has %lld, %lld are taken",
                 (long long)n, (long long)g->n_ctx, (long long)g->length);
     for (int64_t i = 0; i < n; i++)
@@ -250,8 +251,8 @@ static firn_status prepare(firn_generator *g)
 firn_status firn_generator_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                   firn_adapter *adapter, int64_t n_ctx, firn_generator **generator)
 {
+    FIRN_GIVEN(ctx, ctx, device, model, generator);
     *generator = NULL;
-    FIRN_EXPECT(ctx, device && model, "a generator needs a device and a model");
     FIRN_EXPECT(ctx, n_ctx >= 1 && n_ctx <= INT32_MAX, "a context has at least 1 token, not %lld", (long long)n_ctx);
     firn_generator *g = firn_alloc_zeroed(ctx, 1, sizeof *g);
     if (!g)
@@ -289,16 +290,17 @@ void firn_generator_destroy(firn_generator *g)
 
 int64_t firn_generator_length(const firn_generator *g)
 {
-    return g->length;
+    return g ? g->length : 0;
 }
 
 void firn_generator_reset(firn_generator *g)
 {
-    g->length = 0;
+    if (g)
+        g->length = 0;
 }
 
 void firn_generator_truncate(firn_generator *g, int64_t n)
 {
-    if (n >= 0 && n < g->length)
+    if (g && n >= 0 && n < g->length)
         g->length = n;
 }

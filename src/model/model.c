@@ -90,6 +90,8 @@ const firn_gguf_tensor *firn_model_factors(const firn_model *m, int64_t n_ctx)
 
 bool firn_model_serves(const firn_model *m, const char *name)
 {
+    if (!m || !name)
+        return false;
     int layer;
     firn_tensor_id id;
     bool bias;
@@ -185,9 +187,9 @@ firn_status firn_model_take(firn_context *ctx, firn_gguf *gguf, firn_model **mod
 
 firn_status firn_model_open(firn_context *ctx, const char *path, firn_model **model)
 {
+    FIRN_GIVEN(ctx, ctx, path, model);
     firn_gguf *gguf;
 
-    FIRN_EXPECT(ctx, path && model, "firn_model_open needs a path and a place for the model");
     *model = NULL;
     FIRN_TRY(firn_gguf_open(ctx, path, &gguf));
     const firn_status status = firn_model_take(ctx, gguf, model);
@@ -209,7 +211,7 @@ void firn_model_close(firn_model *m)
 
 const firn_model_info *firn_model_get_info(const firn_model *model)
 {
-    return &model->info;
+    return model ? &model->info : NULL;
 }
 
 /* Whether llama.cpp multiplies by the tensor's .scale; found by trying each on a model of each architecture. */
@@ -242,5 +244,5 @@ const char *firn_model_warning(const firn_model *m, int i)
 
 const firn_gguf *firn_model_gguf(const firn_model *model)
 {
-    return model->gguf;
+    return model ? model->gguf : NULL;
 }

@@ -415,7 +415,6 @@ static firn_status allocate(firn_session *s)
 static firn_status prepare(firn_context *ctx, firn_device *device, const firn_model *model, firn_adapter *adapter,
                            const firn_session_params *params, firn_session **session, pass **largest)
 {
-    FIRN_EXPECT(ctx, device && model && params, "a session needs a device, a model and its parameters");
     FIRN_EXPECT(ctx, params->n_tokens >= 1 && params->n_tokens <= 1 << 24, "a pass has 1 to %d tokens, not %lld",
                 1 << 24, (long long)params->n_tokens);
     FIRN_EXPECT(ctx, adapter || !params->train, "training needs an adapter");
@@ -439,6 +438,7 @@ static firn_status prepare(firn_context *ctx, firn_device *device, const firn_mo
 firn_status firn_session_create(firn_context *ctx, firn_device *device, const firn_model *model, firn_adapter *adapter,
                                 const firn_session_params *params, firn_session **session)
 {
+    FIRN_GIVEN(ctx, ctx, device, model, params, session);
     firn_session *s = NULL;
     pass *largest = NULL;
 
@@ -463,6 +463,7 @@ firn_status firn_session_plan(firn_context *ctx, firn_device *device, const firn
                               const firn_adapter *adapter, const firn_session_params *params,
                               firn_session_memory *memory)
 {
+    FIRN_GIVEN(ctx, ctx, device, model, params, memory);
     firn_session *s = NULL;
     pass *largest = NULL;
     const firn_status status = prepare(ctx, device, model, (firn_adapter *)adapter, params, &s, &largest);
@@ -604,6 +605,8 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
             *pick = s->host_numbers + at_pick(s), *target = s->host_numbers + at_targets(s);
     int64_t m = 0;
 
+    FIRN_EXPECT(ctx, batch->tokens && batch->position && batch->first && (!targets || batch->targets),
+                "a batch needs tokens, positions, documents and, for losses, targets: one is null");
     memset(s->host_numbers, 0, (size_t)n_numbers(s) * sizeof *s->host_numbers);
     s->longest = 0;
     for (int64_t t = 0; t < n; t++) {
@@ -724,23 +727,25 @@ static firn_status train_pass(firn_session *s, const firn_batch *batch, bool gra
 
 firn_status firn_session_loss(firn_session *s, const firn_batch *batch, double *loss, int64_t *n_targets)
 {
+    FIRN_GIVEN(s ? s->ctx : NULL, s, batch, loss, n_targets);
     return train_pass(s, batch, false, 0, loss, n_targets);
 }
 
 firn_status firn_session_gradient(firn_session *s, const firn_batch *batch, float weight, double *loss,
                                   int64_t *n_targets)
 {
+    FIRN_GIVEN(s ? s->ctx : NULL, s, batch, loss, n_targets);
     FIRN_EXPECT(s->ctx, s->params.train, "this session was made without gradients");
     return train_pass(s, batch, true, weight, loss, n_targets);
 }
 
 firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float *logits)
 {
+    FIRN_GIVEN(s ? s->ctx : NULL, s, batch, logits);
     const int64_t v = s->model->hp.n_vocab;
     pass *p;
     int64_t n;
 
-    FIRN_EXPECT(s->ctx, batch && logits, "logits need a batch and a place to go");
     FIRN_TRY(pass_get(s, batch->n_tokens, &p));
     FIRN_TRY(bring(s, p, batch, false, &n));
     FIRN_TRY(forward(s, p, 0));
@@ -758,17 +763,19 @@ firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float 
 
 float *firn_session_gradients(firn_session *s)
 {
-    return s->gradients;
+    return s ? s->gradients : NULL;
 }
 
 void firn_session_zero_gradients(firn_session *s)
 {
-    if (s->gradients)
+    if (s && s->gradients)
         memset(s->gradients, 0, (size_t)s->adapter->n_values * sizeof(float));
 }
 
 void firn_session_router_losses(const firn_session *s, double losses[2], int64_t *n_blocks)
 {
+    if (!s || !losses || !n_blocks)
+        return;
     losses[0] = s->router_losses[0];
     losses[1] = s->router_losses[1];
     *n_blocks = s->router_blocks;
@@ -776,5 +783,5 @@ void firn_session_router_losses(const firn_session *s, double losses[2], int64_t
 
 int64_t *firn_session_expert_load(firn_session *s)
 {
-    return s->expert_load;
+    return s ? s->expert_load : NULL;
 }

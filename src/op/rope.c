@@ -148,6 +148,8 @@ static firn_tensor *node(firn_graph *g, const firn_op *op, firn_tensor *x, firn_
 {
     firn_params p = {{0}};
 
+    if (!params)
+        return firn_graph_fail(g, FIRN_ERR_ARGUMENT, "%s: its parameters must not be null", op->name);
     memcpy(&p, params, sizeof *params);
     return firn_node(g, op, (firn_tensor *[]){x, pos, factors}, 3, &p);
 }

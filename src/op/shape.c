@@ -43,8 +43,9 @@ const firn_op firn_op_reshape = {
 
 static bool fill_dims(firn_graph *g, const char *op, int n_dims, const int64_t *ne, int64_t full[FIRN_MAX_DIMS])
 {
-    if (n_dims < 1 || n_dims > FIRN_MAX_DIMS) {
-        firn_graph_fail(g, FIRN_ERR_ARGUMENT, "%s: a tensor has 1 to 4 dimensions, not %d", op, n_dims);
+    if (!ne || n_dims < 1 || n_dims > FIRN_MAX_DIMS) {
+        firn_graph_fail(g, FIRN_ERR_ARGUMENT, "%s: a tensor has a shape of 1 to 4 dimensions, not %d%s", op, n_dims,
+                        ne ? "" : " and null");
         return false;
     }
     for (int i = 0; i < FIRN_MAX_DIMS; i++)
@@ -147,8 +148,13 @@ firn_tensor *firn_view(firn_graph *g, firn_tensor *a, int n_dims, const int64_t 
 
     if (!a || !fill_dims(g, "VIEW", n_dims, ne, full))
         return NULL;
-    for (int i = 0; i < FIRN_MAX_DIMS; i++)
-        strides[i] = i < n_dims ? nb[i] : i == 0 ? 0 : strides[i - 1] * (full[i - 1] > 0 ? full[i - 1] : 1);
+    if (!nb)
+        return firn_graph_fail(g, FIRN_ERR_ARGUMENT, "VIEW: the strides must not be null");
+    for (int i = 0; i < FIRN_MAX_DIMS; i++) {
+        strides[i] = i < n_dims ? nb[i] : strides[i - 1];
+        if (i >= n_dims && __builtin_mul_overflow(strides[i], full[i - 1] > 0 ? full[i - 1] : 1, &strides[i]))
+            strides[i] = -1;
+    }
     if (strides[0] != (int64_t)firn_type_size(a->type))
         return firn_graph_fail(g, FIRN_ERR_ARGUMENT, "VIEW: the first stride must be the element's %zu bytes, not %lld",
                                firn_type_size(a->type), LL(strides[0]));
@@ -169,6 +175,7 @@ static firn_status view_back_shape(firn_context *ctx, firn_tensor *y)
     FIRN_TRY(firn_shape_like(ctx, y, FIRN_F32, ne));
     if (firn_n_elements(dy) == 0)
         return FIRN_OK;
+    FIRN_EXPECT(ctx, extent(dy->ne, nb, span) >= 0, "the view's strides are negative or reach further than 64 bits");
     for (int i = 1; i < FIRN_MAX_DIMS; i++) {
         FIRN_EXPECT(ctx, dy->ne[i] == 1 || (nb[i] >= span && nb[i] % (int64_t)sizeof(float) == 0),
                     "the view's elements overlap or come out of order along dimension %d (stride %lld, below it %lld "
@@ -242,9 +249,10 @@ const firn_op firn_op_view_back = {
 firn_tensor *firn_view_back(firn_graph *g, firn_tensor *dy, const int64_t ne[FIRN_MAX_DIMS],
                             const int64_t nb[FIRN_MAX_DIMS], int64_t offset)
 {
+    static const int64_t none[FIRN_MAX_DIMS] = {-1, -1, -1, -1};
     firn_params p = {{0}};
 
-    pack(&p, ne, nb, offset);
+    pack(&p, ne, nb ? nb : none, offset);
     return firn_node(g, &firn_op_view_back, &dy, 1, &p);
 }
 

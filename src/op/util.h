@@ -23,10 +23,12 @@ static inline int64_t firn_param_get(const firn_params *p, int word)
     return value;
 }
 
-/* A shape in words [word, word + 8). */
+/* A shape in words [word, word + 8); NULL becomes one that is refused. */
 static inline void firn_param_put_shape(firn_params *p, int word, const int64_t ne[FIRN_MAX_DIMS])
 {
-    memcpy(&p->i[word], ne, FIRN_MAX_DIMS * sizeof *ne);
+    static const int64_t none[FIRN_MAX_DIMS] = {-1, -1, -1, -1};
+
+    memcpy(&p->i[word], ne ? ne : none, FIRN_MAX_DIMS * sizeof *ne);
 }
 
 static inline void firn_param_get_shape(const firn_params *p, int word, int64_t ne[FIRN_MAX_DIMS])

@@ -347,7 +347,6 @@ static size_t max_entries(const firn_model *m)
 firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, bool unserved,
                                   int64_t rank, float alpha, firn_adapter **adapter)
 {
-    FIRN_EXPECT(ctx, model && adapter, "an adapter needs a model and a place to be put");
     FIRN_EXPECT(ctx, rank >= 1 && rank <= MAX_RANK, "the rank is 1 to %d, not %lld", MAX_RANK, (long long)rank);
     FIRN_EXPECT(ctx, isfinite(alpha) && alpha >= 0, "alpha is a number of at least 0, not %g", (double)alpha);
     FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
@@ -370,6 +369,7 @@ firn_status firn_adapter_start(firn_adapter *adapter, uint64_t seed)
 firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
                                 float alpha, uint64_t seed, firn_adapter **adapter)
 {
+    FIRN_GIVEN(ctx, ctx, model, adapter);
     FIRN_TRY(firn_adapter_describe(ctx, model, targets, true, rank, alpha, adapter));
     const firn_status s = firn_adapter_start(*adapter, seed);
     if (s != FIRN_OK) {
@@ -515,9 +515,9 @@ firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const 
 
 firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path, firn_adapter **adapter)
 {
+    FIRN_GIVEN(ctx, ctx, model, path, adapter);
     firn_gguf *gguf;
 
-    FIRN_EXPECT(ctx, model && path && adapter, "firn_adapter_load needs a model, a path and a place for the adapter");
     *adapter = NULL;
     FIRN_TRY(firn_gguf_open(ctx, path, &gguf));
     const firn_status s = firn_adapter_read(ctx, model, gguf, adapter);
@@ -556,9 +556,9 @@ static firn_status save(firn_gguf_writer *w, firn_context *ctx, const firn_adapt
 
 firn_status firn_adapter_save(firn_context *ctx, const firn_adapter *adapter, const float *values, const char *path)
 {
+    FIRN_GIVEN(ctx, ctx, adapter, path);
     firn_gguf_writer *w;
 
-    FIRN_EXPECT(ctx, adapter && path, "firn_adapter_save needs an adapter and a path");
     FIRN_TRY(firn_gguf_writer_create(ctx, &w));
     const firn_status s = save(w, ctx, adapter, values ? values : adapter->values, path);
     firn_gguf_writer_destroy(w);

@@ -50,6 +50,7 @@ static firn_status evaluate(firn_run *run, firn_eval_result *result)
 firn_status firn_eval(firn_context *ctx, const firn_train_options *options, const firn_watch *watch,
                       firn_eval_result *result)
 {
+    FIRN_GIVEN(ctx, ctx, options, result);
     firn_run run = {.ctx = ctx, .watch = watch, .record.options = *options, .metrics.fd = -1};
 
     firn_arena_init(&run.arena, ctx, 0);

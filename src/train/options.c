@@ -71,6 +71,8 @@ static void *field(const firn_train_options *options, const firn_train_option *o
 
 void firn_train_options_init(firn_train_options *options)
 {
+    if (!options)
+        return;
     memset(options, 0, sizeof *options);
     for (int i = 0; i < firn_n_train_options; i++) {
         const firn_train_option *o = &firn_train_option_table[i];

@@ -445,6 +445,7 @@ static firn_status new_run(firn_run *run, firn_train_result *result)
 firn_status firn_train(firn_context *ctx, const firn_train_options *options, int flags, const firn_watch *watch,
                        firn_train_result *result)
 {
+    FIRN_GIVEN(ctx, ctx, options, result);
     firn_run run;
 
     begin(&run, ctx, flags, watch, result);
@@ -532,6 +533,7 @@ static firn_status resume_run(firn_run *run, const char *folder, const firn_trai
 firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_train_options *options, int flags,
                               const firn_watch *watch, firn_train_result *result)
 {
+    FIRN_GIVEN(ctx, ctx, folder, options, result);
     firn_run run;
 
     begin(&run, ctx, flags, watch, result);
