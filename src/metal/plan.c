@@ -81,9 +81,9 @@ static const struct {
     const firn_op *op;
     firn_metal_planner planner;
 } planners[] = {
-    {&firn_op_mul_mat_id_back, firn_metal_plan_mul_mat_id_back}, {&firn_op_mul_mat, firn_metal_plan_mul_mat},
-    {&firn_op_mul_mat_id, firn_metal_plan_mul_mat_id},           {&firn_op_out_prod, firn_metal_plan_out_prod},
-    {&firn_op_out_prod_id, firn_metal_plan_out_prod_id},
+#define PLAN(op, planner) {&firn_op_##op, firn_metal_plan_##planner},
+#include "metal/planners.def"
+#undef PLAN
 };
 
 firn_status firn_metal_prepare(firn_metal_plan *plan)

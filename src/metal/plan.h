@@ -140,10 +140,8 @@ uint32_t firn_metal_row_threads(int64_t n);
 bool firn_metal_in_table(const firn_op *op);
 firn_status firn_metal_plan_node(firn_metal_plan *plan);
 
-firn_status firn_metal_plan_mul_mat_id_back(firn_metal_plan *plan);
-firn_status firn_metal_plan_mul_mat(firn_metal_plan *plan);
-firn_status firn_metal_plan_mul_mat_id(firn_metal_plan *plan);
-firn_status firn_metal_plan_out_prod(firn_metal_plan *plan);
-firn_status firn_metal_plan_out_prod_id(firn_metal_plan *plan);
+#define PLAN(op, planner) firn_status firn_metal_plan_##planner(firn_metal_plan *plan);
+#include "metal/planners.def"
+#undef PLAN
 
 #endif
