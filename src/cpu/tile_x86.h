@@ -20,16 +20,24 @@ INLINE int64_t lanes_of(const firn_tile_out *out, int h)
     return LANES == 16 ? out->n_columns[h] : out->n_columns[0] - LANES * h;
 }
 
-INLINE void tile_begin(const int height, const int vectors, vf sum[][2], const firn_tile_out *out)
+INLINE void tile_begin(const int height, const int vectors, vf sum[][2])
 {
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
-        for (int h = 0; h < vectors; h++) {
+        for (int h = 0; h < vectors; h++)
             sum[i][h] = vf_zero();
-            if (out->add && (LANES == 16 || h == 0))
-                _mm_prefetch((const char *)(out->c[i] + column_of(out, h)), _MM_HINT_T0);
-        }
+}
+
+/* Asks for rows [from, to) of C, which will be written: spread over the loop, since all at once would hold the miss
+ * buffers that panel and strip need, and without it the stores of a tile wait for each other. */
+INLINE void ask_for_c(int64_t from, int64_t to, const int vectors, const firn_tile_out *out)
+{
+    for (int64_t i = from; i < to; i++) {
+        __builtin_prefetch(out->c[i] + out->column[0], 1);
+        if (LANES == 16 && vectors == 2)
+            __builtin_prefetch(out->c[i] + out->column[1], 1);
+    }
 }
 
 INLINE void tile_end(const int height, const int vectors, vf sum[][2], const firn_tile_out *out)
@@ -73,10 +81,15 @@ INLINE void tile_of(const int height, const int vectors, int64_t steps, const fl
     vf sum[FIRN_STRIP][2];
     const float *first = panel[0], *second = LANES == 16 ? panel[1] : panel[0] + LANES;
 
-    tile_begin(height, vectors, sum, out);
+    const int64_t rows = FIRN_PACE * height / steps + 1; /* of C, asked for at each pause */
+    int64_t asked = 0;
+
+    tile_begin(height, vectors, sum);
     for (int64_t p = 0; p < steps;) {
-        const int64_t pause = p + FIRN_PACE < steps ? p + FIRN_PACE : steps;
+        const int64_t pause = smaller(p + FIRN_PACE, steps), ask = smaller(asked + rows, height);
         firn_look_ahead(ahead);
+        ask_for_c(asked, ask, vectors, out);
+        asked = ask;
 #pragma GCC unroll 4
         for (; p < pause; p++, first += FIRN_PANEL, second += FIRN_PANEL, strip += height)
             tile_step(height, vectors, sum, strip, NULL, 0, first, second);
@@ -113,7 +126,7 @@ INLINE void tile_rows_of(const int height, const int vectors, int64_t depth, con
     vf sum[FIRN_DIRECT][2];
     const float *row[FIRN_DIRECT], *first = panel[0], *second = LANES == 16 ? panel[1] : panel[0] + LANES;
 
-    tile_begin(height, vectors, sum, out);
+    tile_begin(height, vectors, sum);
 #pragma GCC unroll 8
     for (int i = 0; i < height; i++)
         row[i] = rows[i] + at;
