@@ -280,6 +280,16 @@ firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const 
                      names);
 }
 
+const firn_kernel_set *firn_cpu_set(const firn_device *device)
+{
+    return ((const cpu_device *)device)->set;
+}
+
+void firn_cpu_use_set(firn_device *device, const firn_kernel_set *set)
+{
+    ((cpu_device *)device)->set = set;
+}
+
 firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
 {
     cpu_device *d = firn_alloc_zeroed(ctx, 1, sizeof *d);

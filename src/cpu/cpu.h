@@ -18,6 +18,10 @@ typedef struct {
 /* The kernel set of a precision, or of FIRN_CPU's name; refused in words where this machine has none. */
 firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const firn_kernel_set **set);
 
+/* The kernel set of a CPU device, and another in its place for what is planned from now on (tests). */
+const firn_kernel_set *firn_cpu_set(const firn_device *device);
+void firn_cpu_use_set(firn_device *device, const firn_kernel_set *set);
+
 /* NULL-op-terminated; the first that takes a node runs it. */
 extern const firn_cpu_kernel firn_cpu_kernels[];
 

@@ -201,6 +201,9 @@ void print_support(style how, const test_case *c, const char *backend, bool yes,
 int bug_count(void);
 /* From now on every node of its operation has defect i (-1: none any more). Returns what it is. */
 const char *bug_plant(int i, const char **op, bool *grad);
+/* The same inside the CPU's kernel set, as the target's devices use it. NULL: this set has no such kernel. */
+int cpu_bug_count(void);
+const char *cpu_bug_plant(const target *t, int i, const char **op);
 /* Puts the planted defect into a node under test. */
 void bug_infect(firn_tensor *node);
 

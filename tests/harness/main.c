@@ -267,11 +267,13 @@ static size_t run_bugs(options *o, const target *t, const regex_t *pattern)
 {
     size_t n = 0;
 
-    for (int i = 0; i < bug_count(); i++) {
+    for (int i = 0; i < bug_count() + cpu_bug_count(); i++) {
+        const int own = i - bug_count();
         const char *op = NULL;
         bool grad = false;
-        const char *name = bug_plant(i, &op, &grad);
-        if ((o->op && strcmp(o->op, op) != 0) || !matches_text(pattern, name))
+        bug_plant(-1, NULL, NULL);
+        const char *name = own < 0 ? bug_plant(i, &op, &grad) : cpu_bug_plant(t, own, &op);
+        if (!name || (o->op && strcmp(o->op, op) != 0) || !matches_text(pattern, name))
             continue;
         n++;
         const bool found = caught(o, t, name, op, grad);
@@ -279,7 +281,7 @@ static size_t run_bugs(options *o, const target *t, const regex_t *pattern)
         if (!found)
             fprintf(o->style == CONSOLE ? stdout : stderr, "NOT CAUGHT: %s in %s\n", name, op);
     }
-    bug_plant(-1, NULL, NULL);
+    cpu_bug_plant(t, -1, NULL);
     return n;
 }
 
