@@ -136,6 +136,8 @@ firn_metal_dispatch *firn_metal_add_node(firn_metal_plan *plan, firn_metal_kerne
                                          const firn_metal_node_args *a);
 /* Threads of a threadgroup that has a row of n values. */
 uint32_t firn_metal_row_threads(int64_t n);
+/* A thread for each of n elements. */
+void firn_metal_by_element(firn_metal_dispatch *d, int64_t n);
 /* Operations of its table, and their planner. */
 bool firn_metal_in_table(const firn_op *op);
 firn_status firn_metal_plan_node(firn_metal_plan *plan);

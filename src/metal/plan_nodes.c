@@ -49,11 +49,17 @@ uint32_t firn_metal_row_threads(int64_t n)
     return (uint32_t)firn_min_i64(ROW_THREADS, firn_max_i64(1, firn_metal_tiles(n, SIMD)) * SIMD);
 }
 
+void firn_metal_by_element(firn_metal_dispatch *d, int64_t n)
+{
+    firn_metal_grid(d, firn_metal_tiles(n, ELEMENT_THREADS), 1, 1, ELEMENT_THREADS);
+}
+
 /* ---- the table ---- */
 
 typedef enum {
     BY_ELEMENT, /* a thread for each element of the tensor */
     BY_ROW,     /* a threadgroup for each of its rows */
+    BY_VALUE,   /* a threadgroup for each of its elements */
 } spread;
 
 enum { NO_IDS = -1 };
@@ -108,6 +114,18 @@ static const struct {
     ELEMENTS(mix_slots, mix_slots),
     ELEMENTS(mix_slots_back_x, mix_slots_back_x),
     {&firn_op_add_id, FIRN_METAL_add_id, BY_ELEMENT, FIRN_METAL_DST, 2, 1},
+    {&firn_op_mix_slots_back_w, FIRN_METAL_mix_slots_back_w, BY_VALUE, FIRN_METAL_DST, NO_IDS, 0},
+    ROWS(sum_rows, sum_rows),
+    ROWS(mean, mean),
+    ROWS(rms_norm, rms_norm),
+    ROWS(rms_norm_back, rms_norm_back),
+    ROWS(norm, norm),
+    ROWS(norm_back, norm_back),
+    ROWS(l2_norm, l2_norm),
+    ROWS(l2_norm_back, l2_norm_back),
+    ROWS(soft_max, soft_max),
+    ROWS(soft_max_back, soft_max_back),
+    ROWS(router_z_back, router_z_back),
     ELEMENTS(opt_step_adamw, opt_step_adamw),
     ELEMENTS(opt_step_sgd, opt_step_sgd),
 };
@@ -137,9 +155,9 @@ firn_status firn_metal_plan_node(firn_metal_plan *plan)
     if (a.n == 0)
         return FIRN_OK;
     firn_metal_dispatch *d = firn_metal_add_node(plan, nodes[i].kernel, 0, &a);
-    if (nodes[i].over == BY_ROW)
+    if (nodes[i].over != BY_ELEMENT)
         firn_metal_grid(d, a.n, 1, 1, firn_metal_row_threads(y->src[0]->ne[0]));
     else
-        firn_metal_grid(d, firn_metal_tiles(a.n, ELEMENT_THREADS), 1, 1, ELEMENT_THREADS);
+        firn_metal_by_element(d, a.n);
     return FIRN_OK;
 }

@@ -22,6 +22,8 @@ typedef struct {
     firn_metal_view ids;
     int64_t node, limit, low;
     int32_t node_index, kind, n_experts;
+    int32_t masked; /* kernel_check_targets: low is the ignore value, and what the mask makes 0 is not looked at */
+    int64_t mask_token;
 } firn_metal_check_args;
 
 /* Any other node: its result, its sources (all 0 where one is absent) and its parameters, of which kernels that say so
@@ -31,6 +33,28 @@ typedef struct {
     int32_t p[16];
     uint32_t n, has; /* bit i of has: source i is there */
 } firn_metal_node_args;
+
+/* A double as pair.h has it. */
+typedef struct {
+    float hi, lo;
+} firn_metal_pair;
+
+/* ROPE: see rope.metal. turn: 1 / (2 pi); circle: 2 pi; mix 0: no YaRN. n: threads. */
+typedef struct {
+    firn_metal_view y, x;
+    firn_metal_pair powers[16], turn, circle, scale, mix, span;
+    int64_t pos_token;
+    int32_t n_rot, neox, has_factors;
+    float low, magnitude, direction;
+    uint32_t n;
+} firn_metal_rope_args;
+
+/* ATTENTION: see attention.metal. Strides in bytes; `first`: the first simdgroup's number. */
+typedef struct {
+    int64_t q1, q2, k1, k2, v1, v2, range_value, range_token;
+    int32_t hd, hv, n_head, n_group, n_q, n_kv, has_sinks, first;
+    float scale, cap;
+} firn_metal_attention_args;
 
 /* A matrix product: see products.h. Strides in bytes. */
 typedef struct {

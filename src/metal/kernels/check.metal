@@ -3,6 +3,7 @@
  *
  *     kernel_check_ids       I32 outside [low, limit)
  *     kernel_check_table     offsets of a gather table that lead outside the experts
+ *     kernel_check_targets   a target of limit or more that counts for something (CROSS_ENTROPY)
  *     kernel_check_finite    a float result's first value that is not finite */
 #include <metal_stdlib>
 using namespace metal;
@@ -75,8 +76,7 @@ FIRN_CHECK(finite, float, !isfinite(v), 0)
 kernel void kernel_check_table(constant firn_metal_check_args &a [[buffer(0)]], device const uchar *ids [[buffer(1)]],
                                device firn_metal_fault *fault [[buffer(2)]], device const long *table [[buffer(3)]],
                                ushort index [[thread_index_in_threadgroup]],
-                               ushort n_threads [[threads_per_threadgroup]],
-                               ushort lane [[thread_index_in_simdgroup]],
+                               ushort n_threads [[threads_per_threadgroup]], ushort lane [[thread_index_in_simdgroup]],
                                ushort simd [[simdgroup_index_in_threadgroup]],
                                ushort n_simd [[simdgroups_per_threadgroup]])
 {
@@ -92,4 +92,24 @@ kernel void kernel_check_table(constant firn_metal_check_args &a [[buffer(0)]], 
     first = least_of_all(first, part, lane, simd, n_simd);
     if (index == 0 && first != NONE)
         report(a, fault, first, table[first]);
+}
+
+kernel void
+kernel_check_targets(constant firn_metal_check_args &a [[buffer(0)]], device const uchar *targets [[buffer(1)]],
+                     device firn_metal_fault *fault [[buffer(2)]], device const uchar *mask [[buffer(3)]],
+                     ushort index [[thread_index_in_threadgroup]], ushort n_threads [[threads_per_threadgroup]],
+                     ushort lane [[thread_index_in_simdgroup]], ushort simd [[simdgroup_index_in_threadgroup]],
+                     ushort n_simd [[simdgroups_per_threadgroup]])
+{
+    threadgroup long part[32];
+    long first = NONE;
+    for (int t = index; t < a.ids.ne[0] && first == NONE; t += n_threads) {
+        const int target = *(device const int *)(targets + t * a.ids.nb[0]);
+        const float weight = a.masked ? *(device const float *)(mask + t * a.mask_token) : 1.0f;
+        if (target >= a.limit && target != a.low && weight != 0)
+            first = t;
+    }
+    first = least_of_all(first, part, lane, simd, n_simd);
+    if (index == 0 && first != NONE)
+        report(a, fault, first, *(device const int *)(targets + first * a.ids.nb[0]));
 }

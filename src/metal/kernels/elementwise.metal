@@ -8,8 +8,7 @@ using namespace metal;
 #include "metal/kernels/pair.h"
 #include "op/elementary.h"
 
-/* a.n elements; buffer(1) is the result, then come the sources. */
-#define FIRN_NODE  constant firn_metal_node_args &a [[buffer(0)]], device uchar *y [[buffer(1)]]
+/* Of a.n elements. */
 #define FIRN_PLACE uint n [[thread_position_in_grid]]
 
 /* ---- arithmetic (arith.c) ---- */

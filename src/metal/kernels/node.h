@@ -4,6 +4,9 @@
 
 #include "metal/kernels/args.h"
 
+/* First parameters of a kernel: the arguments, and the result. */
+#define FIRN_NODE constant firn_metal_node_args &a [[buffer(0)]], device uchar *y [[buffer(1)]]
+
 typedef struct {
     int i[4];
 } firn_element;

@@ -121,6 +121,22 @@ typedef struct {
     ushort lane, simd, n_simd;
 } firn_member;
 
+/* Last parameters of a kernel of which threadgroup number `row` has a row; `me` and `part` from them; the thread's
+ * elements of a row of n. */
+#define FIRN_GROUP                                                                                                     \
+    uint row [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],                             \
+        uint n_threads [[threads_per_threadgroup]], ushort lane [[thread_index_in_simdgroup]],                         \
+        ushort simd [[simdgroup_index_in_threadgroup]], ushort n_simd [[simdgroups_per_threadgroup]]
+#define FIRN_ME                                                                                                        \
+    threadgroup firn_pair part[32];                                                                                    \
+    firn_member me;                                                                                                    \
+    me.index = index;                                                                                                  \
+    me.n_threads = n_threads;                                                                                          \
+    me.lane = lane;                                                                                                    \
+    me.simd = simd;                                                                                                    \
+    me.n_simd = n_simd
+#define FIRN_EACH(i, n) for (int i = (int)index; i < (n); i += (int)n_threads)
+
 /* The sum over the threadgroup; every thread has it. part: of n_simd, free for the next one at once. */
 static inline firn_pair group_sum(firn_pair a, threadgroup firn_pair *part, firn_member me)
 {

@@ -1,0 +1,149 @@
+/* ROPE and ATTENTION on Metal: kernels/rope.metal, kernels/attention.metal. */
+#include "metal/plan.h"
+
+#include "op/util.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- rope ---- */
+
+enum { X, POS, FACTORS };
+
+static firn_metal_pair pair_of(double v)
+{
+    const float hi = (float)v;
+
+    return (firn_metal_pair){hi, (float)(v - (double)hi)};
+}
+
+firn_status firn_metal_plan_rope(firn_metal_plan *plan)
+{
+    static const double pi = 3.14159265358979323846;
+    const firn_tensor *y = plan->node;
+    firn_metal_rope_args a = {.direction = y->op == &firn_op_rope ? 1 : -1};
+    firn_rope_params p;
+
+    memcpy(&p, &y->params, sizeof p);
+    const double log_base = log((double)p.freq_base), n = p.n_rot;
+    const int64_t threads = (y->ne[0] - p.n_rot / 2) * y->ne[2];
+    FIRN_TRY(firn_metal_view_of(plan->ctx, y, &a.y));
+    FIRN_TRY(firn_metal_view_of(plan->ctx, y->src[X], &a.x));
+    if (threads > INT32_MAX || p.n_rot >= 1 << 17)
+        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal turns 2^31 values at once, and not %s",
+                         firn_shape_text(y));
+    for (int k = 0; p.n_rot > 0 && k < 16; k++)
+        a.powers[k] = pair_of(exp(-2 * ldexp(1, k) / n * log_base));
+    a.turn = pair_of(1 / (2 * pi));
+    a.circle = pair_of(2 * pi);
+    a.scale = pair_of((double)p.freq_scale);
+    double m = (double)p.attn_factor;
+    if (p.ext_factor != 0) {
+        const double low = floor(n * log(p.n_ctx_orig / (2 * pi * (double)p.beta_fast)) / (2 * log_base));
+        const double high = ceil(n * log(p.n_ctx_orig / (2 * pi * (double)p.beta_slow)) / (2 * log_base));
+        const double first = fmax(low, 0), last = fmin(high, n - 1);
+        a.mix = pair_of((double)p.ext_factor);
+        a.low = (float)first;
+        a.span = pair_of(fmax(0.001, last - first));
+        m *= 1 + 0.1 * log(1 / (double)p.freq_scale);
+    }
+    a.magnitude = (float)m;
+    a.pos_token = y->src[POS]->nb[0];
+    a.n_rot = p.n_rot;
+    a.neox = p.neox;
+    a.has_factors = y->src[FACTORS] != NULL;
+    a.n = (uint32_t)threads;
+    firn_metal_by_element(
+        firn_metal_add(plan, FIRN_METAL_rope, 0, &a, sizeof a,
+                       (const int[]){FIRN_METAL_DST, X, POS, a.has_factors ? FACTORS : FIRN_METAL_NONE, -1}),
+        threads);
+    return FIRN_OK;
+}
+
+/* ---- attention ---- */
+
+enum { Q, K, V, RANGE, SINKS, BY = 4, BDY, BSINKS };
+enum { MAX_HEAD = 640, SIMDS = 4, THREADS = 32 * SIMDS }; /* kernels/attention.metal: MAX_OWN columns of a lane */
+
+static firn_status describe(firn_metal_plan *plan, const firn_tensor *sinks, firn_metal_attention_args *a)
+{
+    const firn_tensor *y = plan->node, *q = y->src[Q], *k = y->src[K], *v = y->src[V], *range = y->src[RANGE];
+
+    if (q->ne[0] > MAX_HEAD || v->ne[0] > MAX_HEAD)
+        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal's attention has heads of %d values at most, not %lld",
+                         MAX_HEAD, LL(firn_max_i64(q->ne[0], v->ne[0])));
+    if (q->ne[1] * q->ne[2] > INT32_MAX / 2 || k->ne[1] * k->ne[2] > INT32_MAX / 2)
+        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal attends to 2^30 rows at once, not %s and %s",
+                         firn_shape_text(q), firn_shape_text(k));
+    *a = (firn_metal_attention_args){
+        .q1 = q->nb[1],
+        .q2 = q->nb[2],
+        .k1 = k->nb[1],
+        .k2 = k->nb[2],
+        .v1 = v->nb[1],
+        .v2 = v->nb[2],
+        .range_value = range->nb[0],
+        .range_token = range->nb[1],
+        .hd = (int32_t)q->ne[0],
+        .hv = (int32_t)v->ne[0],
+        .n_head = (int32_t)q->ne[1],
+        .n_group = (int32_t)k->ne[1],
+        .n_q = (int32_t)q->ne[2],
+        .n_kv = (int32_t)k->ne[2],
+        .has_sinks = sinks != NULL,
+        .scale = y->params.f[0],
+        .cap = y->params.f[1],
+    };
+    return firn_metal_check_ids(plan, RANGE, 0, k->ne[2] + 1);
+}
+
+/* A source that may be empty. */
+static int ref_of(const firn_tensor *y, int s)
+{
+    return y->src[s] ? s : FIRN_METAL_NONE;
+}
+
+firn_status firn_metal_plan_attention(firn_metal_plan *plan)
+{
+    const firn_tensor *y = plan->node;
+    firn_metal_attention_args a;
+
+    FIRN_TRY(describe(plan, y->src[SINKS], &a));
+    firn_metal_grid(firn_metal_add(plan, FIRN_METAL_attention, 0, &a, sizeof a,
+                                   (const int[]){FIRN_METAL_DST, Q, K, V, RANGE, ref_of(y, SINKS), -1}),
+                    firn_metal_tiles((int64_t)a.n_head * a.n_q, SIMDS), 1, 1, THREADS);
+    return FIRN_OK;
+}
+
+firn_status firn_metal_plan_attention_back(firn_metal_plan *plan)
+{
+    const firn_tensor *y = plan->node;
+    const int refs[] = {FIRN_METAL_DST, Q, K, V, RANGE, BY, BDY, FIRN_METAL_WORK, -1};
+    firn_metal_attention_args a;
+    firn_metal_dispatch *d;
+
+    FIRN_TRY(describe(plan, y->src[BSINKS], &a));
+    const int64_t queries = (int64_t)a.n_head * a.n_q, keys = (int64_t)a.n_group * a.n_kv;
+    const size_t along = firn_metal_take_work(plan, (size_t)queries * sizeof(float));
+    if (queries > 0) {
+        d = firn_metal_add(plan, FIRN_METAL_attention_along, 0, &a, sizeof a,
+                           (const int[]){FIRN_METAL_WORK, BY, BDY, -1});
+        d->refs[0].offset = along;
+        firn_metal_grid(d, firn_metal_tiles(queries, SIMDS), 1, 1, THREADS);
+        d = firn_metal_add(plan, FIRN_METAL_attention_back_q, 0, &a, sizeof a, refs);
+        d->refs[7].offset = along;
+        firn_metal_grid(d, firn_metal_tiles(queries, SIMDS), 1, 1, THREADS);
+    }
+    if (keys > 0) {
+        d = firn_metal_add(plan, FIRN_METAL_attention_back_kv, 0, &a, sizeof a, refs);
+        d->refs[7].offset = along;
+        firn_metal_grid(d, firn_metal_tiles(keys, SIMDS), 1, 1, THREADS);
+    }
+    if (y->src[BSINKS]) {
+        d = firn_metal_add(plan, FIRN_METAL_attention_back_sinks, 0, &a, sizeof a,
+                           (const int[]){FIRN_METAL_DST, RANGE, BY, FIRN_METAL_WORK, BSINKS, -1});
+        d->refs[3].offset = along;
+        firn_metal_grid(d, a.n_head, 1, 1, 128);
+    }
+    return FIRN_OK;
+}

@@ -1,0 +1,48 @@
+/* Sums and sorts: their kernels (kernels/rows.metal) want more than the table of plan_nodes.c says. */
+#include "metal/plan.h"
+
+#include "op/util.h"
+
+enum { A };
+enum { SUM_CHUNK = 16384 }; /* kernels/rows.metal has the same */
+enum { MAX_SORTED = 8192 }; /* every value is compared with every other */
+
+/* ---- sums and sorts ---- */
+
+firn_status firn_metal_plan_sum(firn_metal_plan *plan)
+{
+    const int64_t n = firn_n_elements(plan->node->src[A]), n_parts = firn_metal_tiles(n, SUM_CHUNK);
+    const size_t parts = firn_metal_take_work(plan, (size_t)n_parts * sizeof(firn_metal_pair));
+    firn_metal_node_args a;
+    firn_metal_dispatch *d;
+
+    FIRN_TRY(firn_metal_describe_node(plan, &a));
+    FIRN_TRY(firn_metal_set_count(plan, &a, n));
+    if (n > 0) {
+        d = firn_metal_add(plan, FIRN_METAL_sum_parts, 0, &a, sizeof a, (const int[]){FIRN_METAL_WORK, A, -1});
+        d->refs[0].offset = parts;
+        firn_metal_grid(d, n_parts, 1, 1, firn_metal_row_threads(n));
+    }
+    a.n = (uint32_t)n_parts;
+    d = firn_metal_add(plan, FIRN_METAL_sum_total, 0, &a, sizeof a,
+                       (const int[]){FIRN_METAL_DST, n > 0 ? FIRN_METAL_WORK : FIRN_METAL_NONE, -1});
+    d->refs[1].offset = parts;
+    firn_metal_grid(d, 1, 1, 1, firn_metal_row_threads(n_parts));
+    return FIRN_OK;
+}
+
+firn_status firn_metal_plan_sort(firn_metal_plan *plan)
+{
+    const firn_tensor *y = plan->node;
+    const int64_t n = y->src[A]->ne[0];
+    firn_metal_node_args a;
+
+    if (n > MAX_SORTED)
+        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal sorts rows of %d values at most, not %lld", MAX_SORTED,
+                         LL(n));
+    FIRN_TRY(firn_metal_describe_node(plan, &a));
+    FIRN_TRY(firn_metal_set_count(plan, &a, firn_n_rows(y)));
+    firn_metal_grid(firn_metal_add_node(plan, y->op == &firn_op_top_k ? FIRN_METAL_top_k : FIRN_METAL_argsort, 0, &a),
+                    a.n, 1, 1, firn_metal_row_threads(n));
+    return FIRN_OK;
+}
