@@ -127,7 +127,7 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 extern "C" {
 #endif
 id<MTLDevice> MTLCreateSystemDefaultDevice(void);
-NSArray *MTLCopyAllDevices(void);
+NSArray *MTLCopyAllDevices(void) __attribute__((ns_returns_retained));
 #ifdef __cplusplus
 }
 #endif

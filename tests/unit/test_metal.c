@@ -1,0 +1,275 @@
+/* The Metal backend, on a Mac or on the software Metal device: kernels are all there, memory is used in place, and what
+ * goes wrong comes back as a sentence. What the operations compute is test-backend-ops' affair. */
+#include "unit/unit.h"
+
+#include "core/backend.h"
+#include "metal/plan.h"
+#include "metal/runtime.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct {
+    firn_context *ctx;
+    firn_device *device;
+    firn_graph *g;
+    firn_plan *plan;
+    firn_exec *exec;
+    firn_buffer *memory;
+} fixture;
+
+static fixture open_fixture(void)
+{
+    fixture f = {.ctx = firn_context_create(NULL)};
+
+    assert_non_null(f.ctx);
+    assert_int_equal(firn_device_open(f.ctx, "MTL0", &f.device), FIRN_OK);
+    assert_int_equal(firn_graph_create(f.ctx, &f.g), FIRN_OK);
+    return f;
+}
+
+static void close_fixture(fixture *f)
+{
+    firn_exec_destroy(f->exec);
+    firn_plan_destroy(f->plan);
+    firn_buffer_destroy(f->memory);
+    firn_graph_destroy(f->g);
+    firn_device_close(f->device);
+    firn_context_destroy(f->ctx);
+}
+
+/* y = a + a on 256 floats: a at byte 0 of memory, y behind it. */
+static void prepare_sum(fixture *f)
+{
+    firn_tensor *a = firn_slot(f->g, FIRN_F32, 1, (int64_t[]){256}, "a");
+    firn_tensor *y = firn_output(f->g, firn_named(firn_add(f->g, a, a), "twice"));
+
+    assert_int_equal(firn_plan_create(f->device, f->g, &f->plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(f->plan, &f->exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f->device, 2048, &f->memory), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f->exec, a, f->memory, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f->exec, y, f->memory, 1024), FIRN_OK);
+}
+
+static void every_kernel_of_the_table_is_there(void **state)
+{
+    char error[FIRN_METAL_ERROR_BYTES], name[96];
+    int n = 0;
+
+    (void)state;
+    firn_metal_runtime *m =
+        firn_metal_start(0, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
+    assert_non_null(m);
+    for (int k = 0; k < FIRN_METAL_N_KERNELS; k++)
+        for (int w = 0; w < (firn_metal_is_typed((firn_metal_kernel)k) ? firn_metal_n_weights : 1); w++, n++) {
+            const firn_metal_library l = firn_metal_kernel_name((firn_metal_kernel)k, w, name, sizeof name);
+            if (!firn_metal_pipeline(m, (int)l, firn_metal_library_text(l), k * firn_metal_n_weights + w, name, error))
+                fail_msg("%s: %s", name, error);
+        }
+    assert_true(n > 8 * firn_metal_n_weights); /* the products' */
+    firn_metal_stop(m);
+}
+
+static void there_is_a_list_of_devices(void **state)
+{
+    firn_context *ctx = firn_context_create(NULL);
+    firn_device *device;
+
+    (void)state;
+    assert_int_equal(firn_device_open(ctx, "MTL9", &device), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(ctx), "there is no device 'MTL9' here; there is: CPU, MTL0"));
+    firn_context_set_precision(ctx, FIRN_PRECISION_BF16);
+    assert_int_equal(firn_device_open(ctx, "MTL0", &device), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(ctx), "no kernels of precision bf16"));
+    firn_context_destroy(ctx);
+}
+
+static void mapped_memory_is_used_in_place(void **state)
+{
+    fixture f = open_fixture();
+    firn_buffer *b;
+    float value;
+
+    (void)state;
+    char *pages = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    float *inside = (float *)(pages + 20000); /* not at the start of a page */
+    assert_int_equal(firn_buffer_wrap(f.device, inside, 4000, &b), FIRN_OK);
+    inside[3] = 7; /* after wrapping: a copy would not have it */
+    assert_int_equal(firn_buffer_read(b, 12, &value, 4), FIRN_OK);
+    assert_true(value == 7);
+    value = 8;
+    assert_int_equal(firn_buffer_write(b, 16, &value, 4), FIRN_OK);
+    assert_true(inside[4] == 8);
+    firn_buffer_destroy(b);
+    munmap(pages, 1 << 16);
+    close_fixture(&f);
+}
+
+static void too_much_memory_is_refused_in_words(void **state)
+{
+    fixture f = open_fixture();
+    firn_buffer *b;
+
+    (void)state;
+    assert_int_equal(firn_buffer_create(f.device, (size_t)1 << 50, &b), FIRN_ERR_MEMORY);
+    assert_non_null(strstr(firn_error(f.ctx), "MTL0 takes buffers of "));
+    close_fixture(&f);
+}
+
+static void what_it_lacks_is_declined_in_words(void **state)
+{
+    fixture f = open_fixture();
+    const int64_t large[] = {256, (int64_t)1 << 33};
+
+    (void)state;
+    firn_tensor *a = firn_slot(f.g, FIRN_F32, 2, large, "a");
+    firn_output(f.g, firn_named(firn_scale(f.g, a, 2), "doubled"));
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(f.ctx), "MTL0 cannot run SCALE doubled: "));
+    close_fixture(&f);
+}
+
+/* The smallest index of the first node; nothing is read through it, and the device goes on. */
+static void an_id_out_of_range_comes_from_the_wait(void **state)
+{
+    enum { N_IDS = 400 };
+    fixture f = open_fixture();
+    firn_tensor *w = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){32, 4, 5}, "w");
+    firn_tensor *dy = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){4, 2, N_IDS / 2}, "dy");
+    firn_tensor *ids = firn_slot(f.g, FIRN_I32, 2, (int64_t[]){2, N_IDS / 2}, "ids");
+    firn_tensor *dx = firn_output(f.g, firn_named(firn_mul_mat_id_back(f.g, w, dy, ids), "dx"));
+    firn_buffer *work;
+    int32_t id[N_IDS];
+    const size_t w_bytes = 32 * 4 * 5 * 4, dy_bytes = 4 * N_IDS * 4, dx_bytes = 32 * N_IDS * 4;
+
+    (void)state;
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, w_bytes + dy_bytes + sizeof id + dx_bytes, &f.memory), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, firn_plan_work_bytes(f.plan) + 1, &work), FIRN_OK);
+    assert_int_equal(firn_exec_memory(f.exec, work, 0, work, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, w, f.memory, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, dy, f.memory, w_bytes), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, ids, f.memory, w_bytes + dy_bytes), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, dx, f.memory, w_bytes + dy_bytes + sizeof id), FIRN_OK);
+    for (int i = 0; i < N_IDS; i++)
+        id[i] = i % 5;
+    id[377] = -1;
+    id[123] = 5;
+    firn_buffer_clear(f.memory, 0, firn_buffer_size(f.memory));
+    firn_buffer_write(f.memory, w_bytes + dy_bytes, id, sizeof id);
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_ERR_DEVICE);
+    assert_string_equal(firn_error(f.ctx), "MUL_MAT_ID_BACK dx: id number 123 is 5, outside 0 to 4");
+    id[377] = id[123] = 0;
+    firn_buffer_write(f.memory, w_bytes + dy_bytes, id, sizeof id);
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    const float bad = NAN;
+    firn_buffer_write(f.memory, w_bytes, &bad, 4); /* dy of slot 0, which goes to expert 0 */
+    assert_int_equal(firn_exec_run(f.exec, 0, FIRN_RUN_CHECK), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_ERR_DEVICE);
+    assert_string_equal(firn_error(f.ctx), "MUL_MAT_ID_BACK dx: value [0, 0, 0] is not finite");
+    firn_buffer_destroy(work);
+    close_fixture(&f);
+}
+
+static void profiles_count_what_ran(void **state)
+{
+    fixture f = open_fixture();
+    const firn_profile_row *rows;
+    float ones[256];
+    int n;
+
+    (void)state;
+    for (int i = 0; i < 256; i++)
+        ones[i] = 1;
+    prepare_sum(&f);
+    firn_buffer_write(f.memory, 0, ones, sizeof ones);
+    firn_device_profile(f.device, true);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    assert_int_equal(firn_device_profile_rows(f.device, &rows, &n), FIRN_OK);
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].op, "ADD");
+    assert_int_equal(rows[0].calls, 3);
+    assert_true(rows[0].seconds > 0);
+    firn_buffer_read(f.memory, 1024, ones, sizeof ones);
+    assert_true(ones[0] == 2 && ones[255] == 2);
+    close_fixture(&f);
+}
+
+#ifdef FIRN_METAL_DEVICE
+/* Only the software device can be told to change a kernel's text. */
+static void edit_kernels(const char *from, const char *to)
+{
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof path, "/tmp/firn-test-metal-%ld", (long)getpid());
+    if (!from) {
+        unsetenv("MDEV_EDIT");
+        unlink(path);
+        return;
+    }
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "%s\n=>\n%s\n;;\n", from, to);
+    fclose(f);
+    setenv("MDEV_EDIT", path, 1);
+}
+
+static void a_kernel_that_does_not_compile_is_a_sentence(void **state)
+{
+    fixture f = open_fixture();
+
+    (void)state;
+    edit_kernels("using namespace metal;", "using namespace metal; nonsense");
+    firn_tensor *a = firn_slot(f.g, FIRN_F32, 1, (int64_t[]){256}, "a");
+    firn_output(f.g, firn_named(firn_add(f.g, a, a), "twice"));
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_ERR_DEVICE);
+    assert_non_null(strstr(firn_error(f.ctx), "MTL0 cannot run ADD twice: MTL0: kernel_add: "));
+    assert_non_null(strstr(firn_error(f.ctx), "nonsense"));
+    edit_kernels(NULL, NULL);
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK); /* and can be tried again */
+    close_fixture(&f);
+}
+
+static void a_command_buffer_that_fails_is_a_sentence(void **state)
+{
+    fixture f = open_fixture();
+
+    (void)state;
+    edit_kernels("    firn_element at;\n\n    for",
+                 "    firn_element at;\n    if (n % 64 < 40) simd_sum(n); else simd_max(n);\n    for");
+    prepare_sum(&f);
+    edit_kernels(NULL, NULL);
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_ERR_DEVICE);
+    assert_non_null(strstr(firn_error(f.ctx), "MTL0: running: kernel_add, threadgroup (0, 0, 0): divergent simdgroup"));
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    close_fixture(&f);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kernel_of_the_table_is_there),
+        cmocka_unit_test(there_is_a_list_of_devices),
+        cmocka_unit_test(mapped_memory_is_used_in_place),
+        cmocka_unit_test(too_much_memory_is_refused_in_words),
+        cmocka_unit_test(what_it_lacks_is_declined_in_words),
+        cmocka_unit_test(an_id_out_of_range_comes_from_the_wait),
+        cmocka_unit_test(profiles_count_what_ran),
+#ifdef FIRN_METAL_DEVICE
+        cmocka_unit_test(a_kernel_that_does_not_compile_is_a_sentence),
+        cmocka_unit_test(a_command_buffer_that_fails_is_a_sentence),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
