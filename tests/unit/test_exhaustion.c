@@ -8,7 +8,6 @@
 #include "core/file.h"
 #include "core/pool.h"
 #include "firn/kernels.h"
-#include "firn/ops.h"
 #include "firn/train.h"
 #include "model/quantize.h"
 #include "model/random_model.h"
@@ -19,6 +18,7 @@
 #include "train/jsonl.h"
 #include "train/language.h"
 #include "unit/countdown.h"
+#include "unit/families.h"
 #include "unit/unit.h"
 
 #include <dirent.h>
@@ -51,98 +51,6 @@ static void json_release(void *memory)
 
 /* ---- graphs: a family of operations, its gradient, and a run ---- */
 
-static firn_tensor *slot2(firn_graph *g, firn_type type, int64_t ne0, int64_t ne1, const char *name)
-{
-    return firn_slot(g, type, 2, (int64_t[]){ne0, ne1}, "%s", name);
-}
-
-static firn_tensor *elementwise(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *b = slot2(g, FIRN_F32, 32, 1, "b");
-    firn_tensor *y = firn_div(g, firn_mul(g, firn_sub(g, firn_add(g, a, b), firn_scale(g, a, 0.5f)), b), b);
-
-    y = firn_add(g, y, firn_sqrt(g, firn_sqr(g, firn_clamp(g, a, -2, 2))));
-    y = firn_add(g, y, firn_log(g, firn_exp(g, a)));
-    y = firn_add(g, firn_silu(g, y), firn_gelu(g, y));
-    y = firn_add(g, firn_gelu_quick(g, y), firn_gelu_erf(g, y));
-    y = firn_add(g, firn_relu(g, y), firn_sigmoid(g, y));
-    return firn_add(g, firn_tanh(g, y), firn_softplus(g, y));
-}
-
-static firn_tensor *gated(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *y = firn_add(g, firn_swiglu(g, a, a), firn_geglu(g, a, a));
-
-    return firn_add(g, y, firn_add(g, firn_reglu(g, a, a), firn_swiglu_oai(g, a, a, 1.702f, 7)));
-}
-
-static firn_tensor *shapes(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *t = firn_cont(g, firn_transpose(g, a));
-
-    t = firn_permute(g, firn_reshape(g, t, 3, (int64_t[]){4, 2, 32}), 0, 2, 1, 3);
-    t = firn_concat(g, firn_cont(g, t), firn_repeat(g, firn_cont(g, t), (int64_t[]){4, 32, 2, 1}), 1);
-    firn_tensor *view = firn_view(g, a, 1, (int64_t[]){16}, (int64_t[]){4}, 64);
-    return firn_add(g, firn_sum(g, t), firn_sum(g, firn_cast(g, firn_cast(g, view, FIRN_F16), FIRN_F32)));
-}
-
-static firn_tensor *reductions(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *best = firn_top_k(g, firn_sum_rows(g, firn_transpose(g, a)), 1);
-    firn_tensor *order = firn_argsort(g, a, true);
-
-    firn_output(g, best);
-    firn_output(g, order);
-    return firn_add(g, firn_sum(g, firn_mean(g, a)), firn_sum(g, firn_sum_rows(g, a)));
-}
-
-static firn_tensor *gathers(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *ids = firn_slot(g, FIRN_I32, 1, (int64_t[]){3}, "ids");
-    firn_tensor *kept = slot2(g, FIRN_F32, 32, 8, "kept");
-
-    firn_set_rows(g, kept, firn_get_rows(g, a, ids), ids);
-    return firn_get_rows(g, a, ids);
-}
-
-static firn_tensor *norms(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *w = firn_slot(g, FIRN_F32, 1, (int64_t[]){32}, "w");
-    firn_tensor *y = firn_add(g, firn_rms_norm(g, a, w, 1e-6f), firn_norm(g, a, 1e-6f));
-
-    return firn_soft_max(g, firn_add(g, y, firn_l2_norm(g, a, 1e-6f)), NULL, NULL, 0.5f);
-}
-
-static firn_tensor *attention(firn_graph *g, firn_tensor *a)
-{
-    const firn_rope_params params = {.n_rot = 8, .freq_base = 1e4f, .freq_scale = 1, .attn_factor = 1, .neox = true};
-    firn_tensor *pos = firn_slot(g, FIRN_I32, 1, (int64_t[]){8}, "pos");
-    firn_tensor *range = slot2(g, FIRN_I32, 2, 8, "range");
-    firn_tensor *q = firn_rope(g, firn_reshape(g, a, 3, (int64_t[]){8, 4, 8}), pos, NULL, &params);
-
-    return firn_attention(g, q, q, q, range, NULL, 0.3f, 0);
-}
-
-static firn_tensor *products(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *w = slot2(g, FIRN_Q4_0, 32, 16, "w");
-    firn_tensor *experts = firn_slot(g, FIRN_F32, 3, (int64_t[]){32, 8, 4}, "experts");
-    firn_tensor *ids = slot2(g, FIRN_I32, 2, 8, "ids"), *mix = slot2(g, FIRN_F32, 2, 8, "mix");
-    firn_tensor *routed = firn_mul_mat_id(g, experts, firn_reshape(g, a, 3, (int64_t[]){32, 1, 8}), ids, NULL);
-
-    return firn_add(g, firn_sum(g, firn_mul_mat(g, w, a)), firn_sum(g, firn_mix_slots(g, routed, mix)));
-}
-
-static firn_tensor *training(firn_graph *g, firn_tensor *a)
-{
-    firn_tensor *targets = firn_slot(g, FIRN_I32, 1, (int64_t[]){8}, "targets");
-    firn_tensor *p = slot2(g, FIRN_F32, 32, 8, "p"), *m = slot2(g, FIRN_F32, 32, 8, "m"),
-                *v = slot2(g, FIRN_F32, 32, 8, "v"), *hyper = firn_slot(g, FIRN_F32, 1, (int64_t[]){8}, "hyper");
-
-    firn_opt_step_adamw(g, p, a, m, v, hyper);
-    return firn_cross_entropy(g, a, targets);
-}
-
 /* Memory for every slot and output: ones in floats, zeros else. */
 static firn_status bind(firn_exec *exec, firn_device *device, firn_graph *g, firn_buffer **buffers)
 {
@@ -166,7 +74,7 @@ static firn_status bind(firn_exec *exec, firn_device *device, firn_graph *g, fir
     return FIRN_OK;
 }
 
-static firn_status run_family(firn_context *ctx, firn_tensor *(*family)(firn_graph *, firn_tensor *))
+static firn_status run_family(firn_context *ctx, int family)
 {
     enum { MOST = 1024 };
     firn_device *device = NULL;
@@ -179,7 +87,7 @@ static firn_status run_family(firn_context *ctx, firn_tensor *(*family)(firn_gra
 
     DO(firn_graph_create(ctx, &g));
     if (s == FIRN_OK) {
-        firn_tensor *a = slot2(g, FIRN_F32, 32, 8, "a"), *y = family(g, a);
+        firn_tensor *a = slot2(g, FIRN_F32, 32, 8, "a"), *y = a ? families[family].build(g, a) : NULL;
         y = firn_output(g, firn_sum(g, y));
         DO(firn_graph_grad(g, y, NULL, &a, 1, &da));
         if (da && da->root == da)
@@ -208,12 +116,10 @@ static firn_status run_family(firn_context *ctx, firn_tensor *(*family)(firn_gra
 
 static firn_status operations(firn_context *ctx)
 {
-    static firn_tensor *(*const families[])(firn_graph *, firn_tensor *) = {
-        elementwise, gated, shapes, reductions, gathers, norms, attention, products, training};
     firn_status s = FIRN_OK;
 
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        DO(run_family(ctx, families[i]));
+    for (int i = 0; i < N_FAMILIES; i++)
+        DO(run_family(ctx, i));
     return s;
 }
 
