@@ -1,51 +1,74 @@
-"""bench/peer-llama: tokens/s of a 512-token prompt and of generating after it, by firn and by llama.cpp.
+"""bench/peer-llama: tokens/s of a prompt of about 512 tokens and of generating after it, by firn and by llama.cpp, in turn.
 
-firn is timed from outside, by differences: the short prompt's time is taken off, so that loading does not count.
+    peer_llama.py FIRN THREADS MODEL.gguf...
+
+Both are timed around their own work, without loading: firn by `generate --stats` on the second of two equal prompts, llama.cpp
+around llama_decode on its second run, with its own defaults (weights repacked, F16 cache). Medians of three rounds.
 """
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from llama_logprobs import Llama, Model
 
-FIRN, MODEL, THREADS = sys.argv[1], sys.argv[2], int(sys.argv[3])
-N_PROMPT, N_NEW, RUNS = 512, 48, 3
+FIRN, THREADS, MODELS = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+N_PROMPT, N_NEW, ROUNDS = 512, 48, 3
+WORDS = "Once upon a time there was a small town near the sea and its people told each other stories about"
 
 
-def firn_seconds(prompt, n):
-    start = time.perf_counter()
-    subprocess.run([FIRN, "generate", MODEL, "-p", prompt, "-n", str(n), "--threads", str(THREADS)],
-                   stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - start
+def prompt_of(model):
+    text = WORDS
+    while len(model.tokenize(text, True, True)) < N_PROMPT:
+        text += " " + WORDS
+    return text
 
 
-def llama_seconds(model, ids):
+def firn_speeds(path, text):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
+        f.write(f"{text}\n{text}\n")
+        f.flush()
+        done = subprocess.run([FIRN, "generate", path, "--prompts", f.name, "-n", str(N_NEW), "--stats", "--threads",
+                               str(THREADS)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+    found = re.findall(r"prompt +(\d+) tokens, +([\d.]+) tokens/s; said +(\d+), +([\d.]+) tokens/s", done.stderr)
+    if len(found) != 2 or int(found[1][2]) < N_NEW // 2:
+        sys.exit(f"peer_llama: firn said {done.stderr!r}")
+    return float(found[1][1]), float(found[1][3])
+
+
+def llama_speeds(model, ids):
     context = model.context(len(ids) + N_NEW, THREADS, [])
-    start = time.perf_counter()
-    row = context.run(ids, 0, False)[0]
-    prompt = time.perf_counter() - start
+    for _ in range(2):
+        context.clear()
+        start = time.perf_counter()
+        row = context.run(ids, 0, False)[0]
+        prompt = len(ids) / (time.perf_counter() - start)
     start = time.perf_counter()
     for i in range(N_NEW):
         row = context.run([int(row.argmax())], len(ids) + i, False)[0]
-    new = time.perf_counter() - start
-    model.lib.llama_batch_free(context.batch)
-    model.lib.llama_free(context.handle)
+    new = N_NEW / (time.perf_counter() - start)
+    context.close()
     return prompt, new
 
 
-model = Model(Llama(), MODEL)
-words = "Once upon a time there was a small town near the sea and its people told each other stories about"
-text = words
-while len(model.tokenize(text, True, True)) < N_PROMPT:
-    text += " " + words
-ids = model.tokenize(text, True, True)
-ours, theirs = [], []
-for _ in range(RUNS):
-    short, full, longer = firn_seconds("Once", 1), firn_seconds(text, 1), firn_seconds(text, 1 + N_NEW)
-    ours.append((len(ids) / (full - short), N_NEW / (longer - full)))
-    prompt, new = llama_seconds(model, ids)
-    theirs.append((len(ids) / prompt, N_NEW / new))
-for i, what in enumerate((f"prompt of {len(ids)} tokens", f"generation of {N_NEW} tokens")):
-    a, b = (statistics.median(r[i] for r in rows) for rows in (ours, theirs))
-    print(f"{what:26} firn {a:8.1f}  llama.cpp {b:8.1f} tokens/s   firn/llama.cpp {a / b:.2f}")
+def main():
+    llama = Llama()
+    print(f"{llama.version}, {THREADS} threads, tokens/s\n")
+    print("| model | | firn | llama.cpp | firn/llama.cpp |\n|---|---|---|---|---|")
+    for path in MODELS:
+        model = Model(llama, path, fast=True)
+        text = prompt_of(model)
+        ids = model.tokenize(text, True, True)
+        ours, theirs = [], []
+        for _ in range(ROUNDS):
+            ours.append(firn_speeds(path, text))
+            theirs.append(llama_speeds(model, ids))
+        for i, what in enumerate((f"prompt of {len(ids)} tokens", f"generation of {N_NEW} tokens")):
+            a, b = (statistics.median(r[i] for r in rows) for rows in (ours, theirs))
+            print(f"| {path.split('/')[-1]} | {what} | {a:.1f} | {b:.1f} | {a / b:.2f} |", flush=True)
+        model.close()
+
+
+main()

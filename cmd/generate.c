@@ -7,6 +7,7 @@
 #include "model/sample.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
+#include "train/machine.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ enum { CHAT_CONTEXT = 8192 };
 
 typedef struct {
     const char *prompt, *prompts, *system, *history; /* NULL: not given */
-    bool chat, json;
+    bool chat, json, stats;
     int64_t limit; /* tokens to say at most */
     firn_sample_params sample;
 } wishes;
@@ -101,8 +102,14 @@ static bool render(talk *t, json_t *messages, firn_text *text)
 
 /* ---- generating ---- */
 
+/* An empty cache of n_ctx tokens. */
 static bool prepare(talk *t, int64_t n_ctx)
 {
+    if (t->generator && t->n_ctx == n_ctx) {
+        firn_generator_reset(t->generator);
+        t->n_seen = 0;
+        return true;
+    }
     free(t->seen);
     firn_generator_destroy(t->generator);
     t->generator = NULL;
@@ -167,6 +174,7 @@ static void answer_end(answer *a)
 static bool speak(talk *t, const firn_tokens *prompt, answer *a)
 {
     const bool print = !t->w->json;
+    const double begin = firn_seconds();
     const float *logits;
     bool after_special = false;
 
@@ -175,6 +183,7 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
         return cmd_fail("out of memory"), false;
     if (!catch_up(t, prompt, &logits))
         return false;
+    const double ready = firn_seconds();
     while (a->n < t->w->limit) {
         const int32_t token = firn_sampler_next(t->sampler, logits);
         if (firn_token_is_end(t->tok, token)) {
@@ -204,6 +213,9 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
         putchar('\n');
         fflush(stdout);
     }
+    if (t->w->stats)
+        fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; said %lld, %.1f tokens/s\n", prompt->n,
+                (double)prompt->n / (ready - begin), (long long)a->n, (double)a->n / (firn_seconds() - ready));
     return a->text.status == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
@@ -445,6 +457,7 @@ int cmd_generate(int argc, char **argv)
         {"--min-p", 'f', &min_p, "P", "draw among those at least P times as likely as the first (default 0)", 0, 1},
         {"--repeat-penalty", 'f', &penalty, "R", "make the last 64 tokens less likely (default 1: not)", 0.01, 100},
         {"--json", 'b', &w.json, NULL, "an object for each prompt: text, tokens, why it stopped", 0, 0},
+        {"--stats", 'b', &w.stats, NULL, "tell the speed of each prompt on standard error", 0, 0},
         CMD_COMPUTE_OPTIONS(compute),
         {0},
     };

@@ -487,8 +487,11 @@ static int list_architectures(bool json)
     json_t *list = json_array();
 
     for (int i = 0; firn_archs[i]; i++) {
-        json_array_append_new(list, json_pack("{ss ss}", "name", firn_archs[i]->name, "verified",
-                                              firn_archs[i]->verified ? firn_archs[i]->verified : ""));
+        const firn_arch *arch = firn_archs[i];
+        json_array_append_new(list,
+                              json_pack("{ss ss ss sb}", "name", arch->name, "verified",
+                                        arch->verified ? arch->verified : "", "ignored_by_llama_cpp",
+                                        arch->unserved ? arch->unserved : "", "experts", arch->experts != FIRN_ABSENT));
         if (!json)
             printf("%s\n", firn_archs[i]->name);
     }

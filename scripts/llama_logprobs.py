@@ -137,12 +137,16 @@ class Llama:
 
 
 class Model:
-    def __init__(self, llama, path, vocab_only=False):
+    """fast: as llama.cpp's own programs run it (weights repacked, F16 cache, its choice of attention), for speed; else as
+    the head of this file says, for comparison."""
+
+    def __init__(self, llama, path, vocab_only=False, fast=False):
         if not os.path.isfile(path):
             die(f"no such model file: {path}")
         self.llama, self.lib, self.path = llama, llama.lib, path
         p = self.lib.llama_model_default_params()
-        p.n_gpu_layers, p.vocab_only, p.use_extra_bufts = 0, vocab_only, False
+        p.n_gpu_layers, p.vocab_only, p.use_extra_bufts = 0, vocab_only, fast
+        self.fast = fast
         llama.log.clear()
         self.handle = self.lib.llama_model_load_from_file(os.fsencode(path), p)
         if not self.handle:
@@ -184,7 +188,10 @@ class Context:
         p = self.lib.llama_context_default_params()
         p.n_ctx, p.n_batch, p.n_ubatch = n_tokens, n_tokens, n_tokens
         p.n_threads = p.n_threads_batch = threads
-        p.flash_attn_type, p.type_k, p.type_v = FLASH_ATTENTION_OFF, TYPE_F32, TYPE_F32
+        if model.fast:
+            p.n_ubatch = min(n_tokens, 512)
+        else:
+            p.flash_attn_type, p.type_k, p.type_v = FLASH_ATTENTION_OFF, TYPE_F32, TYPE_F32
         p.offload_kqv = p.op_offload = False
         p.cb_eval = C.cast(callback, C.c_void_p) if callback else None
         llama.log.clear()
@@ -225,6 +232,10 @@ class Context:
         return np.stack([np.ctypeslib.as_array(self.lib.llama_get_logits_ith(self.handle, i), (self.model.n_vocab,)).copy()
                          for i in rows])
 
+    def close(self):
+        self.lib.llama_batch_free(self.batch)
+        self.lib.llama_free(self.handle)
+
     def clear(self):
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.handle), True)
 
@@ -238,8 +249,7 @@ def logits_of(model, sequences, adapters=(), threads=2, callback=None, after=Non
         out.append(context.run(ids, 0, True))
         if after:
             after()
-    model.lib.llama_batch_free(context.batch)
-    model.lib.llama_free(context.handle)
+    context.close()
     return out
 
 
@@ -269,8 +279,7 @@ def greedy(model, ids, n, adapters=(), threads=2):
         step = out[-1:]
         if model.lib.llama_vocab_is_eog(model.vocab, out[-1]):
             break
-    model.lib.llama_batch_free(context.batch)
-    model.lib.llama_free(context.handle)
+    context.close()
     return out
 
 

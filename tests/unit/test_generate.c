@@ -48,7 +48,15 @@ static void prompts_from_a_file_are_as_each_alone(void **state)
     write_text("p.txt", args);
     assert_int_equal(firn("generate m.gguf --prompts p.txt -n 20 --temp 0.9 --seed 4"), 0);
     assert_string_equal(out, expected);
-    assert_int_equal(firn("generate m.gguf --prompts p.txt -n 20 --temp 0.9 --seed 4 --json"), 0);
+    assert_string_equal(err, "");
+    assert_int_equal(firn("generate m.gguf --prompts p.txt -n 20 --temp 0.9 --seed 4 --json --stats"), 0);
+    for (const char *s = err; *s; s += strcspn(s, "\n") + 1) {
+        long long n, m;
+        double in, said;
+        assert_int_equal(sscanf(s, "prompt %lld tokens, %lf tokens/s; said %lld, %lf tokens/s\n", &n, &in, &m, &said),
+                         4);
+        assert_true(n > 0 && m == 20 && in > 0 && said > 0);
+    }
     for (int i = 0; i < 3; i++) {
         json_t *j = object(i);
         assert_true(json_equal(j, alone[i]));
