@@ -470,15 +470,22 @@ static int print_json(const summary *s)
     return 0;
 }
 
+/* The CPU, then MTL0, MTL1... where there are any. */
 static int list_devices(firn_context *ctx)
 {
-    firn_device *device;
+    char name[16] = "CPU";
 
-    if (firn_device_open(ctx, "CPU", &device) != FIRN_OK)
-        return cmd_fail_ctx(ctx);
-    printf("%-6s %s\n", firn_device_name(device), firn_device_about(device));
-    firn_device_close(device);
-    return 0;
+    for (int i = 0;; i++) {
+        firn_device *device;
+        const firn_status s = firn_device_open(ctx, name, &device);
+        if (s == FIRN_ERR_UNSUPPORTED && i > 0)
+            return 0;
+        if (s != FIRN_OK)
+            return cmd_fail_ctx(ctx);
+        printf("%-6s %s\n", firn_device_name(device), firn_device_about(device));
+        firn_device_close(device);
+        snprintf(name, sizeof name, "MTL%d", i);
+    }
 }
 
 /* What firn can run and train, for people or programs. */
