@@ -12,7 +12,7 @@
  * (Shapes outermost first, as safetensors has them.) The scale is alpha / r; a module of another rank or scale than the
  * rest gets its own in rank_pattern and alpha_pattern. In models with experts PEFT takes "gate_proj" and its like among
  * target_modules for the experts of transformers 4 and moves them there, so that dense layers and shared experts are
- * named by their weights in target_parameters. Checked against PEFT 0.21.2 by loading: docs/models.md.
+ * named by their weights in target_parameters. Checked against PEFT 0.21.2 by loading: docs/finetune.md.
  *
  * safetensors: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets),
  * bytes.

@@ -1,6 +1,6 @@
 /* Adapters exported for PEFT: the names, and that B A of the written factors, folded as PEFT unfolds them, is B A of
  * the adapter, row by row in transformers' order. (That PEFT itself loads them and computes the same is in
- * docs/models.md.)
+ * docs/finetune.md.)
  */
 #include "unit/model.h"
 
