@@ -23,6 +23,7 @@
 #include "core/buffer.h"
 #include "core/file.h"
 #include "model/block.h"
+#include "train/record.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -447,9 +448,10 @@ static bool in_array(const json_t *array, const char *text)
     return false;
 }
 
-/* What most pieces have is the default: that of the first. */
+/* The first piece's rank and scale are the default. NULL: memory was short. */
 static json_t *configuration(const exporting *x)
 {
+    bool good = true;
     json_t *modules = json_array(), *parameters = json_array(), *ranks = json_object(), *alphas = json_object();
     const int64_t rank = x->pieces[0].rank;
     const double alpha = x->pieces[0].alpha;
@@ -465,29 +467,21 @@ static json_t *configuration(const exporting *x)
         }
         json_t *list = p->parameter ? parameters : modules;
         if (!in_array(list, name))
-            json_array_append_new(list, json_string(name));
+            good &= json_array_append_new(list, json_string(name)) == 0;
         if (p->rank != rank)
-            json_object_set_new(ranks, name, json_integer(p->rank));
+            good &= json_object_set_new(ranks, name, json_integer(p->rank)) == 0;
         if (p->alpha != alpha)
-            json_object_set_new(alphas, name, json_real(p->alpha));
+            good &= json_object_set_new(alphas, name, json_real(p->alpha)) == 0;
     }
-    return json_pack("{s:s, s:s, s:n, s:b, s:s, s:I, s:f, s:f, s:b, s:b, s:b, s:n, s:o, s:o, s:o, s:o}", "peft_type",
-                     "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none",
-                     "r", (json_int_t)rank, "lora_alpha", alpha, "lora_dropout", 0.0, "fan_in_fan_out", 0, "use_rslora",
-                     0, "use_dora", 0, "modules_to_save", "target_modules", modules, "target_parameters", parameters,
-                     "rank_pattern", ranks, "alpha_pattern", alphas);
-}
-
-static firn_status write_configuration(const exporting *x, const char *path)
-{
-    json_t *json = configuration(x);
-    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
-    const firn_status s = text ? firn_file_write(x->ctx, path, text, strlen(text))
-                               : firn_fail(x->ctx, FIRN_ERR_MEMORY, "out of memory for the adapter's configuration");
-
-    free(text);
-    json_decref(json);
-    return s;
+    json_t *all = json_pack("{s:s, s:s, s:n, s:b, s:s, s:I, s:f, s:f, s:b, s:b, s:b, s:n, s:o, s:o, s:o, s:o}",
+                            "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", "inference_mode",
+                            1, "bias", "none", "r", (json_int_t)rank, "lora_alpha", alpha, "lora_dropout", 0.0,
+                            "fan_in_fan_out", 0, "use_rslora", 0, "use_dora", 0, "modules_to_save", "target_modules",
+                            modules, "target_parameters", parameters, "rank_pattern", ranks, "alpha_pattern", alphas);
+    if (good)
+        return all;
+    json_decref(all);
+    return NULL;
 }
 
 static firn_status export_to(exporting *x, const char *folder)
@@ -502,7 +496,7 @@ static firn_status export_to(exporting *x, const char *folder)
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
     FIRN_TRY(write_safetensors(x, path));
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    return write_configuration(x, path);
+    return firn_json_write(x->ctx, path, configuration(x));
 }
 
 firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,

@@ -17,6 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/jsonl.h"
 #include "train/language.h"
+#include "train/peft.h"
 #include "unit/countdown.h"
 #include "unit/families.h"
 #include "unit/unit.h"
@@ -332,6 +333,33 @@ static firn_status adapter(firn_context *ctx)
     return s;
 }
 
+/* Neither a half of a file nor a configuration that leaves something out. */
+static firn_status export_adapter(firn_context *ctx)
+{
+    firn_model *m = NULL;
+    firn_adapter *a = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    firn_status s = firn_model_open(ctx, "m.gguf", &m);
+
+    DO(firn_adapter_load(ctx, m, "a.gguf", &a));
+    DO(firn_adapter_export_peft(ctx, m, a, "peft", NULL));
+    firn_context *rich = firn_context_create(NULL);
+    if (access("peft/adapter_config.json", F_OK) == 0) {
+        assert_int_equal(firn_file_read(rich, "peft/adapter_config.json", 0, &text, &n), FIRN_OK);
+        assert_non_null(strstr(text, "q_proj"));
+        assert_non_null(strstr(text, "mlp.gate.weight"));
+        assert_non_null(strstr(text, "\"alpha_pattern\": {\n    \"mlp.experts.gate_up_proj\""));
+    }
+    firn_free(rich, text);
+    firn_context_destroy(rich);
+    assert_int_not_equal(system("ls peft 2>/dev/null | grep -qv '^adapter_'"), 0);
+    assert_int_equal(system("rm -rf peft"), 0);
+    firn_adapter_destroy(a);
+    firn_model_close(m);
+    return s;
+}
+
 static firn_status checkpoint(firn_context *ctx)
 {
     firn_model *m = NULL;
@@ -504,6 +532,7 @@ static const struct {
     {"data", data, 1, false, 0},
     {"model", model, 1, false, 0},
     {"adapter", adapter, 1, false, 0},
+    {"export", export_adapter, 1, true, 0},
     {"checkpoint", checkpoint, 1, false, 0},
     {"session", session, 1, false, 0},
     {"generate", generate, 1, false, 0},
