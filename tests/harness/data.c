@@ -37,8 +37,7 @@ void case_text(const test_case *c, char *text, size_t size)
         at += (size_t)snprintf(text + at, size - at, "%s%s=%.10g", i ? "," : "", c->args[i].name, c->args[i].value);
 }
 
-/* Names of arguments are few; they are kept for the program's life. */
-static const char *intern(const char *name, size_t n)
+const char *arg_name(const char *name, size_t n)
 {
     static char *names[256];
 
@@ -68,7 +67,7 @@ test_case *add_case(case_list *list, const family *f, firn_type type, const char
     va_start(values, names);
     for (const char *at = names; *at;) {
         const size_t n = strcspn(at, " ");
-        c->args[c->n_args++] = (case_arg){intern(at, n), va_arg(values, int)};
+        c->args[c->n_args++] = (case_arg){arg_name(at, n), va_arg(values, int)};
         at += n + strspn(at + n, " ");
     }
     va_end(values);

@@ -42,6 +42,8 @@ static inline int64_t arg(const test_case *c, const char *name)
 {
     return (int64_t)arg_or(c, name, 1);
 }
+/* The first n characters of `name`, kept for the program's life: arguments' names are few. */
+const char *arg_name(const char *name, size_t n);
 /* "k=256,m=5": without the type. */
 void case_text(const test_case *c, char *text, size_t size);
 

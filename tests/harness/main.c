@@ -147,35 +147,46 @@ static bool is_argument(const family *f, const char *name)
     return found;
 }
 
+/* NAME=VALUE of --case; false, having said why, where the family takes no such thing. */
+static bool parse_argument(const char *text, test_case *c)
+{
+    const char *value = strchr(text, '=');
+    const size_t n = value ? (size_t)(value - text) : 0;
+    const char *name = arg_name(text, n);
+    char *end;
+
+    if (n == 0) {
+        fprintf(stderr, "test-backend-ops: --case takes NAME=VALUE, not '%s'\n", text);
+        return false;
+    }
+    value++;
+    if (strcmp(name, "type") == 0) {
+        if (firn_type_from_name(value, &c->type))
+            return true;
+        fprintf(stderr, "test-backend-ops: there is no type '%s'\n", value);
+        return false;
+    }
+    if (c->n_args == MAX_ARGS || has_name(c, name) || !is_argument(c->family, name)) {
+        fprintf(stderr, "test-backend-ops: %s takes no (other) %s\n", c->family->op, name);
+        return false;
+    }
+    c->args[c->n_args++] = (case_arg){name, strtod(value, &end)};
+    if (*value && !*end)
+        return true;
+    fprintf(stderr, "test-backend-ops: %s is a number, not '%s'\n", name, value);
+    return false;
+}
+
 /* --case k=2048,...,type=q4_K */
 static bool parse_case(const char *text, test_case *c)
 {
     char *copy = strdup(text), *rest = NULL;
+    bool ok = copy != NULL;
 
-    for (char *part = strtok_r(copy, ",", &rest); part; part = strtok_r(NULL, ",", &rest)) {
-        char *value = strchr(part, '='), *end;
-        if (!value) {
-            fprintf(stderr, "test-backend-ops: --case takes NAME=VALUE, not '%s'\n", part);
-            return false;
-        }
-        *value++ = 0;
-        if (strcmp(part, "type") == 0) {
-            if (firn_type_from_name(value, &c->type))
-                continue;
-            fprintf(stderr, "test-backend-ops: there is no type '%s'\n", value);
-            return false;
-        }
-        if (c->n_args == MAX_ARGS || has_name(c, part) || !is_argument(c->family, part)) {
-            fprintf(stderr, "test-backend-ops: %s takes no (other) %s\n", c->family->op, part);
-            return false;
-        }
-        c->args[c->n_args++] = (case_arg){part, strtod(value, &end)};
-        if (!*value || *end) {
-            fprintf(stderr, "test-backend-ops: %s is a number, not '%s'\n", part, value);
-            return false;
-        }
-    }
-    return true; /* copy lives as long as the case: the program */
+    for (char *part = copy ? strtok_r(copy, ",", &rest) : NULL; ok && part; part = strtok_r(NULL, ",", &rest))
+        ok = parse_argument(part, c);
+    free(copy);
+    return ok;
 }
 
 static bool matches_text(const regex_t *pattern, const char *text)
