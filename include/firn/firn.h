@@ -117,7 +117,7 @@ FIRN_API const char *firn_precision_name(firn_precision precision);
 FIRN_API bool firn_precision_from_name(const char *name, firn_precision *precision);
 
 typedef struct {
-    int n_threads;            /* 0: as many as the machine (or this process's affinity) has */
+    int n_threads;            /* 0: as many as the machine (or this process's affinity) has; 1024 at most */
     firn_allocator allocator; /* all NULL: malloc */
 } firn_context_params;
 

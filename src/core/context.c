@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_THREADS = 1024 };
+
 const char *firn_version(void)
 {
     return FIRN_VERSION;
@@ -63,6 +65,8 @@ firn_context *firn_context_create(const firn_context_params *params)
     memset(ctx, 0, sizeof *ctx);
     ctx->allocator = a;
     ctx->n_threads = params && params->n_threads > 0 ? params->n_threads : firn_cpu_count();
+    if (ctx->n_threads > MOST_THREADS)
+        ctx->n_threads = MOST_THREADS;
     return ctx;
 }
 

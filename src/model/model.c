@@ -227,7 +227,7 @@ const char *firn_model_warning(const firn_model *m, int i)
     bool factors = false, stacks = false;
     int n = 0;
 
-    for (int64_t layer = 0; layer < m->hp.n_layer; layer++)
+    for (int64_t layer = 0; m && layer < m->hp.n_layer; layer++)
         for (int id = 0; id < FIRN_T_COUNT; id++) {
             factors |= m->layers[layer].factor[id] && !factor_served(m, (firn_tensor_id)id);
             stacks |= m->layers[layer].stack[id] != NULL;

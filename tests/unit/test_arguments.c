@@ -62,10 +62,14 @@ static void null_in_firn_h(void **state)
     firn_context_set_precision(NULL, FIRN_PRECISION_BF16);
     SILENT(firn_context_start(NULL));
     firn_context_destroy(NULL);
-    firn_context *plain = firn_context_create(NULL);
+    firn_context *plain = firn_context_create(NULL),
+                 *many = firn_context_create(&(firn_context_params){.n_threads = INT32_MAX});
     assert_non_null(plain);
+    assert_true(firn_context_threads(plain) >= 1);
+    assert_int_equal(firn_context_threads(many), 1024);
     assert_non_null(firn_version());
     firn_context_destroy(plain);
+    firn_context_destroy(many);
 }
 
 static void null_in_graph_h(void **state)
@@ -287,6 +291,9 @@ static void null_in_model_h(void **state)
     assert_null(firn_model_get_info(NULL));
     assert_null(firn_model_gguf(NULL));
     assert_false(firn_model_serves(NULL, "a"));
+    assert_null(firn_model_warning(NULL, 0));
+    assert_null(firn_model_warning(model, -1));
+    assert_null(firn_model_warning(model, INT32_MAX));
     assert_false(firn_model_serves(model, NULL));
     assert_string_equal(firn_class_name((firn_class)77), "none");
     SILENT(firn_adapter_create(NULL, model, NULL, 2, 4, 1, &a));
