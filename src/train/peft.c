@@ -26,9 +26,7 @@
 #include "train/record.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PART_BYTES = 96, MODULE_BYTES = 128, NAME_BYTES = 160, MAX_PATH = 4096 };
