@@ -107,7 +107,8 @@ static char *build(const char *source, const char *object)
     if (error)
         return error;
     snprintf(command, sizeof command,
-             "{ python3 %s/metal2cpp.py %s %s.metal %s.cpp && " MDEV_CXX " " MDEV_FLAGS
+             "unset LD_PRELOAD LD_LIBRARY_PATH; { python3 %s/metal2cpp.py %s %s.metal %s.cpp && " MDEV_CXX
+             " " MDEV_FLAGS
              " %s -std=c++17 -O1 -g -fPIC -shared -ffp-contract=off -Wall -Wno-unused -I%s/msl %s.cpp -o %s.so; } "
              ">%s.log 2>&1",
              MDEV_SOURCE, defines ? defines : "", stem, stem, defines ? defines : "", MDEV_SOURCE, stem, stem, stem);

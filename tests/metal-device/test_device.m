@@ -414,16 +414,11 @@ static void with_bfloat(const char *unused)
 
 /* ---- all ---- */
 
-#ifdef SANITIZE_ADDRESS
-static const bool has_address = true;
-#else
-static const bool has_address = false;
-#endif
-#ifdef SANITIZE_THREAD
-static const bool has_thread = true;
-#else
-static const bool has_thread = false;
-#endif
+static bool runs_with(const char *sanitizer)
+{
+    const char *variant = getenv("MDEV_SANITIZER"); /* with_sanitizer sets it */
+    return variant && strcmp(variant, sanitizer) == 0;
+}
 
 static const struct {
     const char *kernel, *words;
@@ -440,6 +435,7 @@ static const struct {
 
 static void sanitizers(void)
 {
+    const bool has_address = runs_with("address"), has_thread = runs_with("thread");
     const int n_address = sizeof for_address / sizeof *for_address, n_thread = sizeof for_thread / sizeof *for_thread;
 
     for (int i = 0; has_address && i < n_address; i++)
@@ -475,7 +471,7 @@ int main(void)
                  ":3:");
     for (size_t i = 0; i < sizeof scheduled / sizeof *scheduled; i++)
         expect_found(scheduled[i][0], fault, scheduled[i][0], scheduled[i][1]);
-    if (!has_thread) /* which finds it before the result is looked at */
+    if (!runs_with("thread")) /* which finds it before the result is looked at */
         expect_found("no_barrier, by order", no_barrier_in_some_order, NULL, "the order shows it");
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         snprintf(number, sizeof number, "%d", (int)mistakes[i].mistake);
