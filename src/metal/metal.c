@@ -14,7 +14,9 @@ enum {
     PAGE = 16384,        /* a multiple of every Mac's */
     MAX_DISPATCHES = 256 /* in one command buffer */
 };
-static const double max_flops = 2e11; /* in one command buffer: a tenth of a second on a small GPU */
+
+/* In one command buffer: a tenth of a second on a small GPU. Tests make it less. */
+double firn_metal_max_flops = 2e11;
 
 typedef struct {
     firn_device base;
@@ -190,14 +192,42 @@ static firn_place place_of(const firn_submission *sub, const firn_metal_plan *p,
     return t && firn_n_elements(t) ? firn_exec_place(sub->exec, t) : place;
 }
 
-static firn_status encode(metal_device *d, const firn_submission *sub, const firn_metal_plan *p)
+static void commit(metal_device *d)
 {
+    firn_metal_commit(d->runtime);
+    d->n_open = 0;
+    d->flops = 0;
+}
+
+/* A dispatch, in command buffers of its own where it would be too long for one. */
+static firn_status encode_pieces(metal_device *d, const firn_metal_plan *p, const firn_metal_dispatch *k,
+                                 firn_metal_work *w)
+{
+    const double pieces = k->cut ? ceil(k->flops / firn_metal_max_flops) : 1;
+    const uint32_t n = k->grid[0], size = pieces <= 1 ? n : (uint32_t)fmax(1, ceil((double)n / pieces));
+    unsigned char args[FIRN_METAL_MAX_ARG_BYTES];
     char error[FIRN_METAL_ERROR_BYTES];
 
+    memcpy(args, k->args, k->n_args);
+    w->args = args;
+    for (uint32_t at = 0; at < n; at += w->grid[0]) {
+        w->grid[0] = size < n - at ? size : n - at;
+        if (k->cut)
+            memcpy(args + k->cut, &at, sizeof at);
+        if (!firn_metal_encode(d->runtime, w, error))
+            return device_failed(d, p->node->op->name, error);
+        d->n_open++;
+        if (size < n)
+            commit(d);
+    }
+    return FIRN_OK;
+}
+
+static firn_status encode(metal_device *d, const firn_submission *sub, const firn_metal_plan *p)
+{
     for (int i = 0; i < p->n; i++) {
         const firn_metal_dispatch *k = &p->d[i];
         firn_metal_work w = {.pipeline = pipeline_number(k),
-                             .args = k->args,
                              .n_args = k->n_args,
                              .n_buffers = k->n_refs,
                              .shared = k->shared,
@@ -209,9 +239,7 @@ static firn_status encode(metal_device *d, const firn_submission *sub, const fir
             w.buffers[j] = m ? m->buffer : d->faults; /* what is absent is something that nobody reads */
             w.offsets[j] = m ? m->skip + place.offset + k->refs[j].offset : 0;
         }
-        if (!firn_metal_encode(d->runtime, &w, error))
-            return device_failed(d, p->node->op->name, error);
-        d->n_open++;
+        FIRN_TRY(encode_pieces(d, p, k, &w));
     }
     return FIRN_OK;
 }
@@ -260,11 +288,8 @@ static firn_status run(firn_device *device, const firn_submission *sub)
             if (fault_of(d)->kind != FIRN_FAULT_NONE)
                 return FIRN_OK; /* the wait says what it is */
         }
-        if (d->flops > max_flops || d->n_open > MAX_DISPATCHES) {
-            firn_metal_commit(d->runtime);
-            d->n_open = 0;
-            d->flops = 0;
-        }
+        if (d->flops > firn_metal_max_flops || d->n_open > MAX_DISPATCHES)
+            commit(d);
     }
     firn_metal_commit(d->runtime);
     return FIRN_OK;

@@ -71,7 +71,7 @@ const char *firn_metal_library_text(firn_metal_library library);
 /* ---- a node's dispatches ---- */
 
 enum {
-    FIRN_METAL_MAX_DISPATCHES = 6,
+    FIRN_METAL_MAX_DISPATCHES = 8,
     FIRN_METAL_MAX_ARG_BYTES = 512,
     FIRN_METAL_MAX_REFS = 10,
     /* What a buffer argument is: a source by its number, or one of these. */
@@ -92,6 +92,10 @@ typedef struct {
     unsigned char args[FIRN_METAL_MAX_ARG_BYTES]; /* buffer(0) */
     size_t n_args, shared;
     uint32_t grid[3], threads;
+    /* May be cut into runs of threadgroups along x: where in args the first one's number (uint32_t) is written, and the
+     * operations of all. 0: it is short. */
+    size_t cut;
+    double flops;
 } firn_metal_dispatch;
 
 typedef struct {
@@ -104,6 +108,9 @@ typedef struct {
 
 /* Fills plan (ctx and node are set), or fails with FIRN_ERR_UNSUPPORTED and the reason. */
 firn_status firn_metal_prepare(firn_metal_plan *plan);
+
+/* Operations that one command buffer may have (metal.c): GPUs stop what runs for seconds. */
+extern double firn_metal_max_flops;
 
 /* ---- for plan_*.c ---- */
 

@@ -4,6 +4,7 @@
 #include "op/util.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 /* ---- rope ---- */
@@ -97,21 +98,85 @@ static firn_status describe(firn_metal_plan *plan, const firn_tensor *sinks, fir
     return firn_metal_check_ids(plan, RANGE, 0, k->ne[2] + 1);
 }
 
-/* A source that may be empty. */
+/* A source that may be absent. */
 static int ref_of(const firn_tensor *y, int s)
 {
     return y->src[s] ? s : FIRN_METAL_NONE;
 }
 
+/* ---- on simdgroup matrices: kernels/attention_tiled.metal ---- */
+
+enum { BLOCK = 8, STEP = 16 };
+
+/* Which of the widths 64, 128, 192; -1: none. */
+static int tiled_width(const firn_metal_attention_args *a)
+{
+    const int widest = a->hd > a->hv ? a->hd : a->hv;
+
+    return a->hd % 8 || a->hv % 8 || widest > 192 || a->n_q < BLOCK ? -1 : (widest - 1) / 64;
+}
+
+static firn_metal_dispatch *add_tiled(firn_metal_plan *plan, int kernel, firn_metal_attention_args *a, int64_t tiles,
+                                      const int *refs)
+{
+    firn_metal_dispatch *d = firn_metal_add(plan, (firn_metal_kernel)kernel, 0, a, sizeof *a, refs);
+
+    d->shared = sizeof(float) * (size_t)(STEP * (a->hd + a->hv) + SIMDS * (2 * BLOCK * STEP + 64)) +
+                2 * SIMDS * sizeof(int32_t);
+    firn_metal_grid(d, tiles, 1, 1, THREADS);
+    return d;
+}
+
+/* Blocks of 8 queries of all heads, four to a threadgroup; a.first becomes the first unit that is left. */
+static firn_metal_dispatch *add_queries(firn_metal_plan *plan, int kernel, firn_metal_attention_args *a,
+                                        const int *refs)
+{
+    a->blocks = a->n_q / BLOCK;
+    a->first = a->n_head * a->blocks * BLOCK;
+    return add_tiled(plan, kernel, a, a->n_group * firn_metal_tiles((int64_t)a->n_head / a->n_group * a->blocks, SIMDS),
+                     refs);
+}
+
+static firn_metal_dispatch *add_keys(firn_metal_plan *plan, int kernel, firn_metal_attention_args *a, const int *refs)
+{
+    a->blocks = a->n_kv / BLOCK;
+    a->first = a->n_group * a->blocks * BLOCK;
+    return add_tiled(plan, kernel, a, a->n_group * firn_metal_tiles(a->blocks, SIMDS), refs);
+}
+
+/* ---- one simdgroup per row: kernels/attention.metal ---- */
+
+static firn_metal_dispatch *add_rows(firn_metal_plan *plan, firn_metal_kernel kernel,
+                                     const firn_metal_attention_args *a, int64_t n, const int *refs)
+{
+    firn_metal_dispatch *d = firn_metal_add(plan, kernel, 0, a, sizeof *a, refs);
+
+    firn_metal_grid(d, firn_metal_tiles(n, SIMDS), 1, 1, THREADS);
+    return d;
+}
+
+/* Long ones are cut. */
+static void may_be_cut(firn_metal_dispatch *d, double flops)
+{
+    d->cut = offsetof(firn_metal_attention_args, cut);
+    d->flops = flops;
+}
+
 firn_status firn_metal_plan_attention(firn_metal_plan *plan)
 {
     const firn_tensor *y = plan->node;
+    const int refs[] = {FIRN_METAL_DST, Q, K, V, RANGE, ref_of(y, SINKS), -1};
+    const double flops = firn_op_cost(y).flops;
     firn_metal_attention_args a;
 
     FIRN_TRY(describe(plan, y->src[SINKS], &a));
-    firn_metal_grid(firn_metal_add(plan, FIRN_METAL_attention, 0, &a, sizeof a,
-                                   (const int[]){FIRN_METAL_DST, Q, K, V, RANGE, ref_of(y, SINKS), -1}),
-                    firn_metal_tiles((int64_t)a.n_head * a.n_q, SIMDS), 1, 1, THREADS);
+    const int64_t queries = (int64_t)a.n_head * a.n_q;
+    const int width = tiled_width(&a);
+    if (width >= 0)
+        may_be_cut(add_queries(plan, FIRN_METAL_attention_tiled_64 + width, &a, refs), flops);
+    if (a.first < queries)
+        may_be_cut(add_rows(plan, FIRN_METAL_attention, &a, queries - a.first, refs),
+                   flops * (double)(queries - a.first) / (double)queries);
     return FIRN_OK;
 }
 
@@ -119,25 +184,38 @@ firn_status firn_metal_plan_attention_back(firn_metal_plan *plan)
 {
     const firn_tensor *y = plan->node;
     const int refs[] = {FIRN_METAL_DST, Q, K, V, RANGE, BY, BDY, FIRN_METAL_WORK, -1};
+    const double flops = firn_op_cost(y).flops;
     firn_metal_attention_args a;
     firn_metal_dispatch *d;
 
     FIRN_TRY(describe(plan, y->src[BSINKS], &a));
     const int64_t queries = (int64_t)a.n_head * a.n_q, keys = (int64_t)a.n_group * a.n_kv;
+    const int width = tiled_width(&a);
     const size_t along = firn_metal_take_work(plan, (size_t)queries * sizeof(float));
     if (queries > 0) {
-        d = firn_metal_add(plan, FIRN_METAL_attention_along, 0, &a, sizeof a,
-                           (const int[]){FIRN_METAL_WORK, BY, BDY, -1});
+        d = add_rows(plan, FIRN_METAL_attention_along, &a, queries, (const int[]){FIRN_METAL_WORK, BY, BDY, -1});
         d->refs[0].offset = along;
-        firn_metal_grid(d, firn_metal_tiles(queries, SIMDS), 1, 1, THREADS);
-        d = firn_metal_add(plan, FIRN_METAL_attention_back_q, 0, &a, sizeof a, refs);
-        d->refs[7].offset = along;
-        firn_metal_grid(d, firn_metal_tiles(queries, SIMDS), 1, 1, THREADS);
+        if (width >= 0) {
+            d = add_queries(plan, FIRN_METAL_attention_back_q_tiled_64 + width, &a, refs);
+            d->refs[7].offset = along;
+            may_be_cut(d, flops / 2);
+        }
+        if (a.first < queries) {
+            d = add_rows(plan, FIRN_METAL_attention_back_q, &a, queries - a.first, refs);
+            d->refs[7].offset = along;
+            may_be_cut(d, flops / 2 * (double)(queries - a.first) / (double)queries);
+        }
     }
-    if (keys > 0) {
-        d = firn_metal_add(plan, FIRN_METAL_attention_back_kv, 0, &a, sizeof a, refs);
+    a.first = 0;
+    if (width >= 0 && a.n_kv >= BLOCK) {
+        d = add_keys(plan, FIRN_METAL_attention_back_kv_tiled_64 + width, &a, refs);
         d->refs[7].offset = along;
-        firn_metal_grid(d, firn_metal_tiles(keys, SIMDS), 1, 1, THREADS);
+        may_be_cut(d, flops);
+    }
+    if (a.first < keys) {
+        d = add_rows(plan, FIRN_METAL_attention_back_kv, &a, keys - a.first, refs);
+        d->refs[7].offset = along;
+        may_be_cut(d, flops * (double)(keys - a.first) / (double)keys);
     }
     if (y->src[BSINKS]) {
         d = firn_metal_add(plan, FIRN_METAL_attention_back_sinks, 0, &a, sizeof a,

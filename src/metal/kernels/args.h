@@ -49,10 +49,12 @@ typedef struct {
     uint32_t n;
 } firn_metal_rope_args;
 
-/* ATTENTION: see attention.metal. Strides in bytes; `first`: the first simdgroup's number. */
+/* ATTENTION: see attention.metal. Strides in bytes; `first`: the first simdgroup's number; `cut`: the first
+ * threadgroup's (firn_metal_dispatch.cut). blocks: whole ones of 8 queries, or of 8 keys (attention_tiled.metal). */
 typedef struct {
     int64_t q1, q2, k1, k2, v1, v2, range_value, range_token;
-    int32_t hd, hv, n_head, n_group, n_q, n_kv, has_sinks, first;
+    int32_t hd, hv, n_head, n_group, n_q, n_kv, has_sinks, first, blocks;
+    uint32_t cut;
     float scale, cap;
 } firn_metal_attention_args;
 

@@ -7,15 +7,10 @@
 #include <metal_stdlib>
 using namespace metal;
 
-#include "metal/kernels/node.h"
+#include "metal/kernels/attention.h"
 #include "metal/kernels/pair.h"
-#include "op/elementary.h"
 
 enum { SIMD = 32, MAX_OWN = 20 }; /* columns of a lane: heads of up to 640 values (metal/plan_attention.c) */
-
-#define FIRN_SIMDS                                                                                                     \
-    uint group [[threadgroup_position_in_grid]], ushort lane [[thread_index_in_simdgroup]],                            \
-        ushort simd [[simdgroup_index_in_threadgroup]], ushort n_simd [[simdgroups_per_threadgroup]]
 
 static inline float dot_of(device const float *p, device const float *q, int n)
 {
@@ -28,28 +23,7 @@ static inline float dot_of(device const float *p, device const float *q, int n)
 
 static inline float score_of(constant firn_metal_attention_args &a, device const float *q, device const float *k)
 {
-    const float s = dot_of(q, k, a.hd);
-
-    return a.cap > 0 ? a.cap * firn_tanhf(s * (a.scale / a.cap)) : s * a.scale;
-}
-
-static inline device const float *row_in(device const uchar *p, int64_t nb1, int64_t nb2, int head, int t)
-{
-    return (device const float *)(p + head * nb1 + t * nb2);
-}
-
-typedef struct {
-    int first, last;
-} firn_range;
-
-/* Keys of query t, inside [0, n_kv]. */
-static inline firn_range range_of(constant firn_metal_attention_args &a, device const uchar *range, int t)
-{
-    firn_range r;
-
-    r.first = max(int_at(range, t * a.range_token), 0);
-    r.last = min(int_at(range, t * a.range_token + a.range_value), a.n_kv);
-    return r;
+    return score_from(a, dot_of(q, k, a.hd));
 }
 
 /* Query and head number n: y, then lse. */
@@ -58,7 +32,7 @@ kernel void kernel_attention(constant firn_metal_attention_args &a [[buffer(0)]]
                              device const uchar *v [[buffer(4)]], device const uchar *range [[buffer(5)]],
                              device const float *sinks [[buffer(6)]], FIRN_SIMDS)
 {
-    const int n = a.first + (int)group * n_simd + simd;
+    const int n = a.first + (int)(a.cut + group) * n_simd + simd;
     if (n >= a.n_head * a.n_q)
         return;
     const int h = n % a.n_head, t = n / a.n_head, g = h / (a.n_head / a.n_group);
@@ -98,7 +72,7 @@ kernel void kernel_attention_along(constant firn_metal_attention_args &a [[buffe
                                    device float *along [[buffer(1)]], device const float *y [[buffer(2)]],
                                    device const float *dy [[buffer(3)]], FIRN_SIMDS)
 {
-    const int n = (int)group * n_simd + simd;
+    const int n = (int)(a.cut + group) * n_simd + simd;
     if (n >= a.n_head * a.n_q)
         return;
     firn_pair sum = pair_of(0);
@@ -109,33 +83,18 @@ kernel void kernel_attention_along(constant firn_metal_attention_args &a [[buffe
         along[n] = float_of(sum);
 }
 
-typedef struct {
-    float p, ds;
-} firn_slope;
-
 /* p and ds of a query and a key, from the forward's lse. */
 static inline firn_slope slope_at(constant firn_metal_attention_args &a, device const float *query,
                                   device const float *key, device const float *dy, device const float *value, float lse,
                                   float along)
 {
-    const float s = score_of(a, query, key), u = a.cap > 0 ? s / a.cap : 0.0f;
-    firn_slope r;
-
-    r.p = firn_expf(s - lse);
-    r.ds = r.p > 0 ? r.p * (dot_of(dy, value, a.hv) - along) * a.scale * (1 - u * u) : r.p;
-    return r;
+    return slope_from(a, score_of(a, query, key), dot_of(dy, value, a.hv), lse, along);
 }
-
-#define FIRN_BACK                                                                                                      \
-    constant firn_metal_attention_args &a [[buffer(0)]], device float *out [[buffer(1)]],                              \
-        device const uchar *q [[buffer(2)]], device const uchar *k [[buffer(3)]], device const uchar *v [[buffer(4)]], \
-        device const uchar *range [[buffer(5)]], device const float *y [[buffer(6)]],                                  \
-        device const float *dy [[buffer(7)]], device const float *along [[buffer(8)]]
 
 /* dq of query and head number n. */
 kernel void kernel_attention_back_q(FIRN_BACK, FIRN_SIMDS)
 {
-    const int n = a.first + (int)group * n_simd + simd;
+    const int n = a.first + (int)(a.cut + group) * n_simd + simd;
     if (n >= a.n_head * a.n_q)
         return;
     const int h = n % a.n_head, t = n / a.n_head, g = h / (a.n_head / a.n_group);
@@ -165,7 +124,7 @@ kernel void kernel_attention_back_q(FIRN_BACK, FIRN_SIMDS)
 /* dk and dv of key and group number n. */
 kernel void kernel_attention_back_kv(FIRN_BACK, FIRN_SIMDS)
 {
-    const int n = a.first + (int)group * n_simd + simd;
+    const int n = a.first + (int)(a.cut + group) * n_simd + simd;
     if (n >= a.n_group * a.n_kv)
         return;
     const int g = n % a.n_group, j = n / a.n_group, heads = a.n_head / a.n_group;
