@@ -256,6 +256,60 @@ static void a_command_buffer_that_fails_is_a_sentence(void **state)
 }
 #endif
 
+/* What attention gives on MTL0 where a command buffer may have that many operations. */
+static void attend(double max_flops, float *result, size_t n_bytes)
+{
+    enum { HEAD = 16, HEADS = 4, GROUPS = 2, N = 37 };
+    const double usual = firn_metal_max_flops;
+    fixture f = open_fixture();
+    float values[HEAD * HEADS * N];
+    int32_t ranges[2 * N];
+
+    firn_tensor *q = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){HEAD, HEADS, N}, "q");
+    firn_tensor *k = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){HEAD, GROUPS, N}, "k");
+    firn_tensor *range = firn_slot(f.g, FIRN_I32, 2, (int64_t[]){2, N}, "range");
+    firn_tensor *y = firn_attention(f.g, q, k, k, range, NULL, 0.25f, 0);
+    firn_tensor *dq[1];
+    assert_int_equal(firn_graph_grad(f.g, y, y, (firn_tensor *[]){q}, 1, dq), FIRN_OK);
+    firn_tensor *out = firn_output(f.g, firn_cont(f.g, dq[0]));
+
+    for (int i = 0; i < HEAD * HEADS * N; i++)
+        values[i] = (float)(i * 37 % 101) / 101.0f - 0.5f;
+    for (int t = 0; t < N; t++) {
+        ranges[2 * t] = 0;
+        ranges[2 * t + 1] = t + 1;
+    }
+    firn_metal_max_flops = max_flops;
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, 1 << 22, &f.memory), FIRN_OK);
+    assert_true(firn_plan_arena_bytes(f.plan) <= 1 << 20 && firn_plan_work_bytes(f.plan) <= 1 << 20);
+    assert_int_equal(firn_exec_memory(f.exec, f.memory, 1 << 20, f.memory, 1 << 21), FIRN_OK);
+    firn_tensor *const bound[] = {q, k, range, out};
+    const void *const data[] = {values, values, ranges, NULL};
+    for (size_t i = 0; i < 4; i++) {
+        if (data[i])
+            assert_int_equal(firn_buffer_write(f.memory, i << 18, data[i], firn_n_bytes(bound[i])), FIRN_OK);
+        assert_int_equal(firn_exec_bind(f.exec, bound[i], f.memory, i << 18), FIRN_OK);
+    }
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    assert_int_equal(firn_n_bytes(out), n_bytes);
+    assert_int_equal(firn_buffer_read(f.memory, (size_t)3 << 18, result, n_bytes), FIRN_OK);
+    firn_metal_max_flops = usual;
+    close_fixture(&f);
+}
+
+static void long_kernels_are_cut_without_changing_a_bit(void **state)
+{
+    float whole[16 * 4 * 37], cut[16 * 4 * 37];
+
+    (void)state;
+    attend(1e12, whole, sizeof whole);
+    attend(3e4, cut, sizeof cut);
+    assert_memory_equal(whole, cut, sizeof whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_kernel_that_does_not_compile_is_a_sentence),
         cmocka_unit_test(a_command_buffer_that_fails_is_a_sentence),
 #endif
+        cmocka_unit_test(long_kernels_are_cut_without_changing_a_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

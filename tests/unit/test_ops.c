@@ -15,12 +15,14 @@ typedef struct {
     firn_graph *g;
 } fixture;
 
+static const char *device_name = "CPU";
+
 static int setup(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
 
     f->ctx = firn_context_create(&(firn_context_params){.n_threads = 2});
-    if (!f->ctx || firn_device_open(f->ctx, "CPU", &f->device) != FIRN_OK ||
+    if (!f->ctx || firn_device_open(f->ctx, device_name, &f->device) != FIRN_OK ||
         firn_graph_create(f->ctx, &f->g) != FIRN_OK)
         return 1;
     *state = f;
@@ -649,5 +651,10 @@ int main(void)
         cmocka_unit_test(test_chunks_of_tokens_change_no_bit),
         TEST(test_results_are_differentiated_together),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("on the CPU", tests, NULL, NULL);
+#ifdef FIRN_METAL
+    device_name = "MTL0";
+    failed += cmocka_run_group_tests_name("on Metal", tests, NULL, NULL);
+#endif
+    return failed;
 }
