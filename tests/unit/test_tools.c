@@ -166,6 +166,20 @@ static void real_shapes_open_cut_down(void **state)
     firn_context_destroy(ctx);
 }
 
+/* docs/models.md, against the descriptors and shapes of this build. */
+static void the_page_of_models_is_up_to_date(void **state)
+{
+    char command[512];
+
+    (void)state;
+    snprintf(command, sizeof command, "cd %s && FIRN=%s/firn python3 scripts/make_models --check >%s/out 2>&1",
+             FIRN_SOURCE_DIR, FIRN_BIN_DIR, folder);
+    const int status = system(command);
+    slurp("out", out, sizeof out);
+    if (status != 0)
+        fail_msg("%s", out);
+}
+
 /* The ids are llama.cpp's (b11549). */
 static void the_made_vocabulary_tokenizes(void **state)
 {
@@ -452,6 +466,7 @@ int main(void)
         cmocka_unit_test(commands_refuse_in_words),
         cmocka_unit_test(random_models_open),
         cmocka_unit_test(real_shapes_open_cut_down),
+        cmocka_unit_test(the_page_of_models_is_up_to_date),
         cmocka_unit_test(the_made_vocabulary_tokenizes),
         cmocka_unit_test(fallbacks_are_told),
         cmocka_unit_test(an_upcycled_model_computes_what_the_dense_one_did),
