@@ -179,8 +179,7 @@ kernel void kernel_attention_back_sinks(constant firn_metal_attention_args &a [[
     const int h = (int)row;
     device const float *lse = y + (long)a.n_head * a.n_q * a.hv;
     firn_pair sum = pair_of(0);
-    FIRN_EACH(t, a.n_q)
-    {
+    FIRN_EACH (t, a.n_q) {
         const firn_range r = range_of(a, range, t);
         const long at = (long)t * a.n_head + h;
         if (r.first < r.last)

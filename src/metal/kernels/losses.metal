@@ -72,14 +72,13 @@ kernel void kernel_cross_entropy_back(FIRN_NODE, device const uchar *logits [[bu
     device const float *x = (device const float *)(logits + (int)row * a.src[0].nb[1]);
     device float *out = (device float *)(y + (int)row * a.y.nb[1]);
     if (target < 0) {
-        FIRN_EACH(i, n)
-        out[i] = 0;
+        FIRN_EACH (i, n)
+            out[i] = 0;
         return;
     }
     const float top = row_max(x, n, part, me);
     firn_pair sum = pair_of(0);
-    FIRN_EACH(i, n)
-    {
+    FIRN_EACH (i, n) {
         out[i] = firn_expf(x[i] - top);
         sum = sum + pair_of(out[i]);
     }
@@ -87,8 +86,8 @@ kernel void kernel_cross_entropy_back(FIRN_NODE, device const uchar *logits [[bu
     const firn_pair d = two_product(weight, float_at(dy, (int)row * a.src[2].nb[0]));
     const float factor = float_of(d / sum);
     /* p - 1 of a confident target loses digits unless taken in pairs. */
-    FIRN_EACH(i, n)
-    out[i] = i == target ? float_of(d * ((pair_of(out[i]) - sum) / sum)) : out[i] * factor;
+    FIRN_EACH (i, n)
+        out[i] = i == target ? float_of(d * ((pair_of(out[i]) - sum) / sum)) : out[i] * factor;
 }
 
 /* ---- the router's balance ---- */
@@ -127,8 +126,7 @@ kernel void kernel_router_balance(FIRN_NODE, device const uchar *probs [[buffer(
     const int n_expert = a.src[0].ne[0], n_tokens = a.src[0].ne[1];
     const firn_pair total = weight_sum(a, 2, w, n_tokens, part, me);
     firn_pair sum = pair_of(0);
-    FIRN_EACH(e, n_expert)
-    {
+    FIRN_EACH (e, n_expert) {
         firn_pair p = pair_of(0);
         for (int t = 0; t < n_tokens; t++) {
             const float weight = weight_at(a, 2, w, t);
@@ -157,8 +155,8 @@ kernel void kernel_router_shares(constant firn_metal_node_args &a [[buffer(0)]],
     (void)row;
     if (total.hi > 0)
         factor = two_product(dl[0], (float)n_expert) / (pair_of((float)a.src[0].ne[0]) * total * total);
-    FIRN_EACH(e, n_expert)
-    shares[e] = factor * slots_of(a, 0, ids, w, e);
+    FIRN_EACH (e, n_expert)
+        shares[e] = factor * slots_of(a, 0, ids, w, e);
 }
 
 kernel void kernel_router_balance_back(FIRN_NODE, device const firn_pair *shares [[buffer(2)]],
@@ -201,8 +199,7 @@ kernel void kernel_router_z(FIRN_NODE, device const firn_pair *parts [[buffer(2)
     const int n = a.src[0].ne[1];
     const firn_pair total = weight_sum(a, 1, w, n, part, me);
     firn_pair sum = pair_of(0);
-    FIRN_EACH(t, n)
-    {
+    FIRN_EACH (t, n) {
         firn_pair next;
         next.hi = parts[t].hi;
         next.lo = parts[t].lo;
@@ -223,14 +220,14 @@ kernel void kernel_router_z_back(FIRN_NODE, device const uchar *logits [[buffer(
     const firn_pair total = weight_sum(a, 2, w, a.src[0].ne[1], part, me);
     const float weight = weight_at(a, 2, w, (int)row);
     if (weight == 0 || !(total.hi > 0)) {
-        FIRN_EACH(i, n)
-        out[i] = 0;
+        FIRN_EACH (i, n)
+            out[i] = 0;
         return;
     }
     const float top = row_max(x, n, part, me);
     const firn_pair sum = row_exp_sum(x, n, top, part, me);
     const firn_pair z = pair_of(top) + pair_of(log_of(sum));
     const float factor = float_of(two_product(dl[0], 2 * weight) * z / (total * sum));
-    FIRN_EACH(i, n)
-    out[i] = factor * firn_expf(x[i] - top);
+    FIRN_EACH (i, n)
+        out[i] = factor * firn_expf(x[i] - top);
 }

@@ -36,8 +36,7 @@ kernel void kernel_sum_total(FIRN_NODE, device const firn_pair *parts [[buffer(2
 {
     FIRN_ME;
     firn_pair sum = pair_of(0);
-    FIRN_EACH(i, (int)a.n)
-    {
+    FIRN_EACH (i, (int)a.n) {
         firn_pair next;
         next.hi = parts[i].hi;
         next.lo = parts[i].lo;
@@ -54,8 +53,8 @@ template <bool MEAN> kernel void sum_rows(FIRN_NODE, device const uchar *x [[buf
     const int n = a.src[0].ne[0];
     device const uchar *in = x + offset_of(a.src[0], row_of(a.y, row));
     firn_pair sum = pair_of(0);
-    FIRN_EACH(i, n)
-    sum = sum + pair_of(float_at(in, i * a.src[0].nb[0]));
+    FIRN_EACH (i, n)
+        sum = sum + pair_of(float_at(in, i * a.src[0].nb[0]));
     sum = group_sum(sum, part, me);
     if (MEAN)
         sum = sum / pair_of((float)n);
@@ -76,8 +75,8 @@ kernel void kernel_mix_slots_back_w(FIRN_NODE, device const uchar *x [[buffer(2)
     device const float *slot = (device const float *)(x + s * a.src[0].nb[1] + t * a.src[0].nb[2]);
     device const float *d = (device const float *)(dy + t * a.src[1].nb[1]);
     firn_pair sum = pair_of(0);
-    FIRN_EACH(i, a.src[0].ne[0])
-    sum = sum + two_product(slot[i], d[i]);
+    FIRN_EACH (i, a.src[0].ne[0])
+        sum = sum + two_product(slot[i], d[i]);
     sum = group_sum(sum, part, me);
     if (index == 0)
         put_float(y, (long)row * 4, float_of(sum));
@@ -111,8 +110,8 @@ kernel void kernel_rms_norm(FIRN_NODE, device const uchar *px [[buffer(2)]], dev
     device float *out = (device float *)(y + offset_of(a.y, at));
     const float r = float_of(rms_scale(x, n, param_float(a, 0), part, me));
     const bool weighted = (a.has & 2) != 0;
-    FIRN_EACH(i, n)
-    out[i] = weighted ? x[i] * r * w[i] : x[i] * r;
+    FIRN_EACH (i, n)
+        out[i] = weighted ? x[i] * r * w[i] : x[i] * r;
 }
 
 kernel void kernel_rms_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]], device const uchar *pdy [[buffer(3)]],
@@ -126,12 +125,12 @@ kernel void kernel_rms_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]]
     const firn_pair scale = rms_scale(x, n, param_float(a, 0), part, me);
     const bool weighted = (a.has & 4) != 0;
     firn_pair along = pair_of(0);
-    FIRN_EACH(i, n)
-    along = along + two_product(dy[i], weighted ? w[i] : 1.0f) * pair_of(x[i]);
+    FIRN_EACH (i, n)
+        along = along + two_product(dy[i], weighted ? w[i] : 1.0f) * pair_of(x[i]);
     along = group_sum(along, part, me);
     const firn_pair c = scale * scale * scale * along / pair_of((float)n);
-    FIRN_EACH(i, n)
-    dx[i] = float_of(scale * two_product(dy[i], weighted ? w[i] : 1.0f) - c * pair_of(x[i]));
+    FIRN_EACH (i, n)
+        dx[i] = float_of(scale * two_product(dy[i], weighted ? w[i] : 1.0f) - c * pair_of(x[i]));
 }
 
 typedef struct {
@@ -163,8 +162,8 @@ kernel void kernel_norm(FIRN_NODE, device const uchar *px [[buffer(2)]], FIRN_GR
     device const float *x = floats_of(px, a.src[0], at);
     device float *out = (device float *)(y + offset_of(a.y, at));
     const firn_moments m = moments_of(x, a.y.ne[0], param_float(a, 0), part, me);
-    FIRN_EACH(i, a.y.ne[0])
-    out[i] = float_of((pair_of(x[i]) - m.mean) * m.r);
+    FIRN_EACH (i, a.y.ne[0])
+        out[i] = float_of((pair_of(x[i]) - m.mean) * m.r);
 }
 
 kernel void kernel_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]], device const uchar *pdy [[buffer(3)]],
@@ -177,15 +176,14 @@ kernel void kernel_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]], de
     device float *dx = (device float *)(y + offset_of(a.y, at));
     const firn_moments m = moments_of(x, n, param_float(a, 0), part, me);
     firn_pair sum = pair_of(0), along = pair_of(0);
-    FIRN_EACH(i, n)
-    {
+    FIRN_EACH (i, n) {
         sum = sum + pair_of(dy[i]);
         along = along + pair_of(dy[i]) * ((pair_of(x[i]) - m.mean) * m.r);
     }
     const firn_pair mean_dy = group_sum(sum, part, me) / pair_of((float)n);
     along = group_sum(along, part, me) / pair_of((float)n);
-    FIRN_EACH(i, n)
-    dx[i] = float_of(m.r * (pair_of(dy[i]) - mean_dy - (pair_of(x[i]) - m.mean) * m.r * along));
+    FIRN_EACH (i, n)
+        dx[i] = float_of(m.r * (pair_of(dy[i]) - mean_dy - (pair_of(x[i]) - m.mean) * m.r * along));
 }
 
 kernel void kernel_l2_norm(FIRN_NODE, device const uchar *px [[buffer(2)]], FIRN_GROUP)
@@ -196,8 +194,8 @@ kernel void kernel_l2_norm(FIRN_NODE, device const uchar *px [[buffer(2)]], FIRN
     device float *out = (device float *)(y + offset_of(a.y, at));
     const float length = float_of(pair_sqrt(square_sum(x, a.y.ne[0], part, me)));
     const float s = 1 / (length < param_float(a, 0) ? param_float(a, 0) : length);
-    FIRN_EACH(i, a.y.ne[0])
-    out[i] = x[i] * s;
+    FIRN_EACH (i, a.y.ne[0])
+        out[i] = x[i] * s;
 }
 
 kernel void kernel_l2_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]], device const uchar *pdy [[buffer(3)]],
@@ -211,8 +209,8 @@ kernel void kernel_l2_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]],
     const firn_pair length = pair_sqrt(square_sum(x, n, part, me));
     const bool free = float_of(length) > param_float(a, 0);
     firn_pair along = pair_of(0);
-    FIRN_EACH(i, n)
-    along = along + two_product(dy[i], x[i]);
+    FIRN_EACH (i, n)
+        along = along + two_product(dy[i], x[i]);
     along = group_sum(along, part, me);
     firn_pair s = pair_of(param_float(a, 0));
     if (free)
@@ -221,8 +219,8 @@ kernel void kernel_l2_norm_back(FIRN_NODE, device const uchar *px [[buffer(2)]],
     firn_pair c = pair_of(0);
     if (free)
         c = s * s * s * along;
-    FIRN_EACH(i, n)
-    dx[i] = float_of(s * pair_of(dy[i]) - c * pair_of(x[i]));
+    FIRN_EACH (i, n)
+        dx[i] = float_of(s * pair_of(dy[i]) - c * pair_of(x[i]));
 }
 
 /* ---- softmax (soft_max.c) ---- */
@@ -237,8 +235,7 @@ kernel void kernel_soft_max(FIRN_NODE, device const uchar *px [[buffer(2)]], dev
     device const float *x = floats_of(px, a.src[0], at);
     device float *out = (device float *)(y + offset_of(a.y, at));
     float top = -INFINITY;
-    FIRN_EACH(i, n)
-    {
+    FIRN_EACH (i, n) {
         float v = scale * x[i];
         if (a.has & 2)
             v += ((device const float *)(mask + offset_repeated(a.src[1], at)))[i];
@@ -251,16 +248,15 @@ kernel void kernel_soft_max(FIRN_NODE, device const uchar *px [[buffer(2)]], dev
     top = sink > top ? sink : top;
     if (top == -INFINITY) { /* all hidden; a NaN among them is not */
         float bad = 0;
-        FIRN_EACH(i, n)
-        bad = isnan(out[i]) ? 1.0f : bad;
+        FIRN_EACH (i, n)
+            bad = isnan(out[i]) ? 1.0f : bad;
         bad = group_max(bad, part, me);
-        FIRN_EACH(i, n)
-        out[i] = bad > 0 ? NAN : 0.0f;
+        FIRN_EACH (i, n)
+            out[i] = bad > 0 ? NAN : 0.0f;
         return;
     }
     firn_pair sum = pair_of(0);
-    FIRN_EACH(i, n)
-    {
+    FIRN_EACH (i, n) {
         out[i] = firn_expf(out[i] - top);
         sum = sum + pair_of(out[i]);
     }
@@ -268,8 +264,8 @@ kernel void kernel_soft_max(FIRN_NODE, device const uchar *px [[buffer(2)]], dev
     if (sunk)
         sum = sum + pair_of(firn_expf(sink - top));
     const float inverse = float_of(pair_of(1) / sum);
-    FIRN_EACH(i, n)
-    out[i] *= inverse;
+    FIRN_EACH (i, n)
+        out[i] *= inverse;
 }
 
 kernel void kernel_soft_max_back(FIRN_NODE, device const uchar *py [[buffer(2)]], device const uchar *pdy [[buffer(3)]],
@@ -280,11 +276,11 @@ kernel void kernel_soft_max_back(FIRN_NODE, device const uchar *py [[buffer(2)]]
     device const float *p = floats_of(py, a.src[0], at), *dy = floats_of(pdy, a.src[1], at);
     device float *dx = (device float *)(y + offset_of(a.y, at));
     firn_pair sum = pair_of(0);
-    FIRN_EACH(i, a.y.ne[0])
-    sum = sum + two_product(p[i], dy[i]);
+    FIRN_EACH (i, a.y.ne[0])
+        sum = sum + two_product(p[i], dy[i]);
     const float along = float_of(group_sum(sum, part, me));
-    FIRN_EACH(i, a.y.ne[0])
-    dx[i] = param_float(a, 0) * (p[i] * (dy[i] - along));
+    FIRN_EACH (i, a.y.ne[0])
+        dx[i] = param_float(a, 0) * (p[i] * (dy[i] - along));
 }
 
 /* ---- places in sorted order (sort.c): how many stand before a value, itself a reading of the whole row ---- */
@@ -304,8 +300,7 @@ template <bool TOP> kernel void sort_row(FIRN_NODE, device const uchar *x [[buff
     device const uchar *in = x + offset_of(a.src[0], at);
     device int *out = (device int *)(y + offset_of(a.y, at));
     (void)lane, (void)simd, (void)n_simd;
-    FIRN_EACH(i, n)
-    {
+    FIRN_EACH (i, n) {
         const float v = float_at(in, i * a.src[0].nb[0]);
         int place = 0;
         for (int j = 0; j < n; j++) {
