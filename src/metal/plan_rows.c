@@ -3,6 +3,8 @@
 
 #include "op/util.h"
 
+#include <stddef.h>
+
 enum { A };
 enum { SUM_CHUNK = 16384 }; /* kernels/rows.metal has the same */
 enum { MAX_SORTED = 8192 }; /* every value is compared with every other */
@@ -42,7 +44,10 @@ firn_status firn_metal_plan_sort(firn_metal_plan *plan)
                          LL(n));
     FIRN_TRY(firn_metal_describe_node(plan, &a));
     FIRN_TRY(firn_metal_set_count(plan, &a, firn_n_rows(y)));
-    firn_metal_grid(firn_metal_add_node(plan, y->op == &firn_op_top_k ? FIRN_METAL_top_k : FIRN_METAL_argsort, 0, &a),
-                    a.n, 1, 1, firn_metal_row_threads(n));
+    firn_metal_dispatch *d =
+        firn_metal_add_node(plan, y->op == &firn_op_top_k ? FIRN_METAL_top_k : FIRN_METAL_argsort, 0, &a);
+    firn_metal_grid(d, a.n, 1, 1, firn_metal_row_threads(n));
+    d->cut = offsetof(firn_metal_node_args, cut);
+    d->flops = (double)firn_n_rows(y) * (double)n * (double)n;
     return FIRN_OK;
 }

@@ -32,6 +32,7 @@ typedef struct {
     firn_metal_view y, src[5];
     int32_t p[16];
     uint32_t n, has; /* bit i of has: source i is there */
+    uint32_t cut;    /* the first threadgroup's number, where a kernel may be cut (sorts) */
 } firn_metal_node_args;
 
 /* A double as pair.h has it. */

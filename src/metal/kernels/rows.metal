@@ -294,7 +294,7 @@ static inline bool stands_before(float p, float q, bool falling)
 
 template <bool TOP> kernel void sort_row(FIRN_NODE, device const uchar *x [[buffer(2)]], FIRN_GROUP)
 {
-    const firn_element at = row_of(a.y, row);
+    const firn_element at = row_of(a.y, a.cut + row);
     const int n = a.src[0].ne[0];
     const bool falling = TOP || a.p[0] != 0;
     device const uchar *in = x + offset_of(a.src[0], at);
