@@ -97,9 +97,13 @@ int cmd_init(int argc, char **argv)
     if (shape.n_expert_used > shape.n_expert)
         return cmd_usage(argv[0], "a token cannot use %" PRId64 " of %" PRId64 " experts (--used, --experts)",
                          shape.n_expert_used, shape.n_expert);
-    if (shape.n_group > 1 && shape.n_expert % shape.n_group != 0)
-        return cmd_usage(argv[0], "%" PRId64 " experts cannot be in %" PRId64 " equal groups", shape.n_expert,
-                         shape.n_group);
+    const int64_t n_group = shape.n_group, in_group = n_group > 1 ? shape.n_expert / n_group : 0;
+    if (n_group > 1 && (shape.n_expert % n_group != 0 || in_group < 2))
+        return cmd_usage(argv[0], "%" PRId64 " experts cannot be in %" PRId64 " equal groups of at least 2",
+                         shape.n_expert, n_group);
+    if (n_group > 1 && shape.n_expert_used > shape.n_group_used * in_group)
+        return cmd_usage(argv[0], "a token cannot use %" PRId64 " experts: it chooses %" PRId64 " groups of %" PRId64,
+                         shape.n_expert_used, shape.n_group_used, in_group);
     if (!firn_type_from_name(type_name, &type))
         return cmd_usage(argv[0], "there is no type '%s'", type_name);
     firn_context *ctx = cmd_context(1);

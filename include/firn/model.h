@@ -128,7 +128,8 @@ FIRN_API firn_status firn_session_plan(firn_context *ctx, firn_device *device, c
                                        const firn_adapter *adapter, const firn_session_params *params,
                                        firn_session_memory *memory);
 
-/* Sum over targets of -log p, in double, in a fixed order; *n_targets counts them. */
+/* Sum over targets of -log p, in double, in a fixed order; *n_targets counts them. Where something is not finite (here
+ * and in firn_session_gradient) the pass is run again node by node, and the error names block, tensor and index. */
 FIRN_API firn_status firn_session_loss(firn_session *session, const firn_batch *batch, double *loss,
                                        int64_t *n_targets);
 /* Forward and backward: adds weight * d(sum of losses)/d(adapter) to the session's gradients; loss as above. With
@@ -146,7 +147,6 @@ FIRN_API int64_t *firn_session_expert_load(firn_session *session);
  * (see firn_router_balance and firn_router_z; 1 and the square of a logit's size where all is well). *n_blocks counts
  * the blocks; 0 without router_losses. */
 FIRN_API void firn_session_router_losses(const firn_session *session, double losses[2], int64_t *n_blocks);
-/* The next failing pass (not finite) is run again node by node, and names block, tensor and index. */
 
 /* ---- generation: a key/value cache of n_ctx tokens ---- */
 typedef struct firn_generator firn_generator;
@@ -154,7 +154,8 @@ typedef struct firn_generator firn_generator;
 FIRN_API firn_status firn_generator_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                            firn_adapter *adapter, int64_t n_ctx, firn_generator **generator);
 FIRN_API void firn_generator_destroy(firn_generator *generator);
-/* Appends tokens to the cache; *logits [n_vocab] of the last one belongs to the generator until the next call. */
+/* Appends tokens to the cache; *logits [n_vocab] of the last one belongs to the generator until the next call. Logits
+ * that are not finite are an error, the tokens stay appended then. */
 FIRN_API firn_status firn_generator_feed(firn_generator *generator, const int32_t *tokens, int64_t n,
                                          const float **logits);
 FIRN_API int64_t firn_generator_length(const firn_generator *generator);

@@ -10,6 +10,7 @@
 #include "firn/firn.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 enum { FIRN_ERROR_BYTES = 4096 };
 
@@ -68,6 +69,19 @@ static inline int64_t firn_min_i64(int64_t a, int64_t b)
 static inline int64_t firn_max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* No infinity, no NaN among x[n]; without a branch in the loop. */
+static inline bool firn_all_finite(const float *x, int64_t n)
+{
+    uint32_t bad = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bad |= (bits & 0x7F800000u) == 0x7F800000u;
+    }
+    return !bad;
 }
 
 #endif

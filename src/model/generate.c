@@ -206,14 +206,17 @@ firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_
         FIRN_TRY(step_get(g, take, &last));
         at += take;
     }
-    if (logits) {
-        FIRN_TRY(firn_exec_run(last->head->exec, 0, 0));
-        FIRN_TRY(firn_device_wait(g->device));
-        FIRN_TRY(firn_buffer_read(g->logits, 0, g->host_logits, (size_t)v * sizeof(float)));
-        *logits = g->host_logits;
-        return FIRN_OK;
-    }
-    return firn_device_wait(g->device);
+    FIRN_TRY(firn_exec_run(last->head->exec, 0, 0));
+    FIRN_TRY(firn_device_wait(g->device));
+    FIRN_TRY(firn_buffer_read(g->logits, 0, g->host_logits, (size_t)v * sizeof(float)));
+    if (!firn_all_finite(g->host_logits, v))
+        return firn_fail(
+            g->ctx, FIRN_ERR_DEVICE,
+            "the logits after token %lld are not finite: the model's or the adapter's numbers lead to some "
+            "that F32 does not hold",
+            (long long)g->length - 1);
+    *logits = g->host_logits;
+    return FIRN_OK;
 }
 
 static firn_status prepare(firn_generator *g)

@@ -368,8 +368,11 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
     FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "attention.causal"), false, &causal));
     hp->n_layer = hp->n_block - nextn;
     if (hp->n_layer <= 0 || hp->n_block > MAX_LAYERS)
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.block_count is %lld; 1 to %d blocks are possible", arch,
-                         (long long)hp->n_block, MAX_LAYERS);
+        return firn_fail(
+            ctx, FIRN_ERR_FORMAT,
+            "%s.block_count is %lld, nextn_predict_layers of them %lld; 1 to %d blocks are possible, and at "
+            "least 1 must be left to run",
+            arch, (long long)hp->n_block, (long long)nextn, MAX_LAYERS);
     if (hp->n_embd <= 0 || hp->n_ctx_train <= 0 || hp->norm_eps < 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.embedding_length %lld and context_length %lld must be positive",
                          arch, (long long)hp->n_embd, (long long)hp->n_ctx_train);

@@ -89,18 +89,6 @@ typedef struct {
     atomic_bool bad;
 } round_job;
 
-static bool all_finite(const float *x, int64_t n)
-{
-    uint32_t bad = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
 static void run_round(void *argument, firn_team team)
 {
     round_job *r = argument;
@@ -112,7 +100,7 @@ static void run_round(void *argument, firn_team team)
         for (int64_t p = begin; p < end; p++) {
             const int64_t n = firn_min_i64(PIECE, r->n - p * PIECE);
             r->decode(r->src + (size_t)p * r->src_piece, n, x);
-            if (r->finite && !all_finite(x, n))
+            if (r->finite && !firn_all_finite(x, n))
                 atomic_store(&r->bad, true);
             r->encode(x, n, NULL, r->dst + (size_t)p * r->dst_piece);
         }

@@ -669,18 +669,6 @@ static firn_status add_router_losses(firn_session *s)
     return FIRN_OK;
 }
 
-static bool all_finite(const float *x, int64_t n)
-{
-    uint32_t bad = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7F800000u) == 0x7F800000u;
-    }
-    return !bad;
-}
-
 /* Runs the pass again node by node; the first value that is not finite is named with its block and tensor. */
 static firn_status diagnose(firn_session *s, pass *p, int64_t n_targets, bool gradient)
 {
@@ -720,7 +708,7 @@ static firn_status train_pass(firn_session *s, const firn_batch *batch, bool gra
     for (int64_t i = 0; i < *n_targets; i++)
         *loss += (double)s->host_loss[i];
     if (!isfinite(*loss) || !isfinite(s->router_losses[0] + s->router_losses[1]) ||
-        (gradient && !all_finite(s->gradients, s->adapter->n_values)))
+        (gradient && !firn_all_finite(s->gradients, s->adapter->n_values)))
         return diagnose(s, p, *n_targets, gradient);
     return FIRN_OK;
 }

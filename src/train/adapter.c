@@ -259,7 +259,7 @@ static firn_status parse_targets(firn_context *ctx, const firn_model *m, const c
     for (const char *p = s; *p; p++)
         commas += *p == ',';
     *n = 0;
-    *targets = firn_alloc_zeroed(ctx, commas + FIRN_CLASS_COUNT, sizeof **targets);
+    *targets = firn_alloc_zeroed(ctx, commas * FIRN_CLASS_COUNT, sizeof **targets); /* each may be "all" */
     if (!*targets)
         return FIRN_ERR_MEMORY;
     for (;; s++) {

@@ -394,6 +394,24 @@ static void test_not_finite(void **state)
     close_fixture(&f);
 }
 
+static void test_logits_not_finite(void **state)
+{
+    (void)state;
+    fixture f;
+    firn_generator *generator;
+    const float *logits;
+
+    open_case(&f, "qwen3moe", true, 1);
+    OK(f.ctx, firn_generator_create(f.ctx, f.device, f.model, f.adapter, N, &generator));
+    OK(f.ctx, firn_generator_feed(generator, f.tokens, 2, &logits));
+    f.adapter->values[f.adapter->entries[0].b] = NAN;
+    assert_int_equal(firn_generator_feed(generator, f.tokens + 2, 1, &logits), FIRN_ERR_DEVICE);
+    if (!strstr(firn_error(f.ctx), "the logits after token 2 are not finite"))
+        fail_msg("another sentence: %s", firn_error(f.ctx));
+    firn_generator_destroy(generator);
+    close_fixture(&f);
+}
+
 /* ---- models made from a case by changing something ---- */
 
 typedef struct {
@@ -587,6 +605,7 @@ static void test_targets(void **state)
     assert_int_equal(count_targets(&f, NULL), 2 * 7);
     assert_int_equal(count_targets(&f, "attention, router"), 2 * 5);
     assert_int_equal(count_targets(&f, "all"), 2 * 8 + 1);
+    assert_int_equal(count_targets(&f, "all,all,all , all"), 2 * 8 + 1);
     assert_int_equal(count_targets(&f, "blk.*.attn_[qk].weight"), 4);
     assert_int_equal(count_targets(&f, "blk.1.*_exps.weight,experts"), 6);
     assert_int_equal(count_targets(&f, "output"), 1);
@@ -745,14 +764,23 @@ static void test_generator(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),           cmocka_unit_test(test_shared_cases),
-        cmocka_unit_test(test_verify_can_fail), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_limit),           cmocka_unit_test(test_plan_is_kept),
-        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_slope),           cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_refused_models),  cmocka_unit_test(test_fused_and_tied),
-        cmocka_unit_test(test_targets),         cmocka_unit_test(test_refused_adapters),
-        cmocka_unit_test(test_bad_batches),     cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_shared_cases),
+        cmocka_unit_test(test_verify_can_fail),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_plan_is_kept),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_slope),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_logits_not_finite),
+        cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_fused_and_tied),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_refused_adapters),
+        cmocka_unit_test(test_bad_batches),
+        cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
