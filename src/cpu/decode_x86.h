@@ -1,184 +1,16 @@
-/* Vector decoding, shared by the x86 kernels of packed formats.
- *
- * A row is walked in units of 32 elements: two runs of 16 columns. For nibble formats the runs are the low and the high
- * halves of the same 16 bytes, so that no byte is unpacked twice. The value is always
- *     w = scale * code + shift
- * with one scale (and shift) per run; scale * code is exact in F32 for all of them, so one fused multiply-add gives the
- * scalar decoder's bits. Functions take the type as a constant and are inlined: the choice is made by the compiler.
- *
- *            code                        scale                shift            scales in a span of 256
- *   q4_0     nibble                      d                    -8 d             8
- *   q4_1     nibble                      d                    m                8
- *   q5_0     5 bits - 16                 d                                     8
- *   q5_1     5 bits                      d                    m                8
- *   q8_0     int8                        d                                     8
- *   q4_K     nibble                      d * 6 bits           -dmin * 6 bits   8
- *   q5_K     5 bits                      d * 6 bits           -dmin * 6 bits   8
- *   q6_K     6 bits - 32                 d * int8                              16
- *   iq4_nl   table of 16 int8            d                                     8
- *   iq4_xs   table of 16 int8            d * (6 bits - 32)                     8
- *   mxfp4    table of 16, doubled        2^(e - 128)                           8
- *   f16, bf16, f32: the weight itself
- *
- * The layouts are GGUF's; src/format/ has one header each. */
+/* Vector decoding, shared by the x86 kernels of packed formats (packed_format.h). Functions take the type as a constant
+ * and are inlined: the choice is made by the compiler. */
 #ifndef FIRN_CPU_DECODE_X86_H
 #define FIRN_CPU_DECODE_X86_H
 
+#include "cpu/packed_format.h"
 #include "cpu/vector_x86.h"
-
-enum { SPAN_UNITS = FIRN_SPAN / FIRN_UNIT };
-
-INLINE bool has_shift(firn_type f)
-{
-    return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q5_1 || f == FIRN_Q4_K || f == FIRN_Q5_K;
-}
-
-/* No scales: the codes are the weights. */
-INLINE bool is_plain(firn_type f)
-{
-    return f == FIRN_F32 || f == FIRN_F16 || f == FIRN_BF16;
-}
-
-/* The nibbles are places in a table. */
-INLINE bool is_looked_up(firn_type f)
-{
-    return f == FIRN_IQ4_NL || f == FIRN_IQ4_XS || f == FIRN_MXFP4;
-}
 
 /* The 16 bytes of a unit are its nibbles, and nothing else belongs to its codes. With 16 lanes a register holds the
  * floats of all 16 nibbles, which makes every such format a look-up. */
 INLINE bool is_nibble(firn_type f)
 {
     return f == FIRN_Q4_0 || f == FIRN_Q4_1 || f == FIRN_Q4_K || (LANES == 16 && is_looked_up(f));
-}
-
-/* Nibbles of runs 32 columns apart: a unit spans two scales. */
-INLINE bool is_paired(firn_type f)
-{
-    return f == FIRN_Q4_K || f == FIRN_Q5_K;
-}
-
-INLINE bool one_scale(firn_type f) /* for both runs of a unit */
-{
-    return !is_paired(f) && f != FIRN_Q6_K;
-}
-
-INLINE bool in_blocks_of_256(firn_type f)
-{
-    return is_paired(f) || f == FIRN_Q6_K || f == FIRN_IQ4_XS;
-}
-
-INLINE int64_t block_bytes(firn_type f)
-{
-    switch (f) {
-    case FIRN_Q4_0:
-        return 18;
-    case FIRN_Q4_1:
-        return 20;
-    case FIRN_Q5_0:
-        return 22;
-    case FIRN_Q5_1:
-        return 24;
-    case FIRN_Q8_0:
-        return 34;
-    case FIRN_Q4_K:
-        return 144;
-    case FIRN_Q5_K:
-        return 176;
-    case FIRN_Q6_K:
-        return 210;
-    case FIRN_IQ4_NL:
-        return 18;
-    case FIRN_IQ4_XS:
-        return 136;
-    case FIRN_MXFP4:
-        return 17;
-    case FIRN_F16:
-    case FIRN_BF16:
-        return 2;
-    default:
-        return 4;
-    }
-}
-
-INLINE int64_t span_bytes(firn_type f)
-{
-    return block_bytes(f) * (in_blocks_of_256(f) ? 1 : is_plain(f) ? FIRN_SPAN : SPAN_UNITS);
-}
-
-typedef struct {
-    int64_t bytes, high;       /* offsets in the row: of its codes, of their high bits */
-    int low_shift, high_shift; /* q6_K, q5_K: where the bits are in those bytes */
-    int column[2];             /* first column of each run of 16, counted from the first unit's */
-    int scale[2];              /* index of each run's scale */
-} unit_place;
-
-/* Unit first + j, j < 8. */
-INLINE unit_place place_of(firn_type f, int64_t first, int j)
-{
-    const int64_t block = in_blocks_of_256(f) ? first / SPAN_UNITS * block_bytes(f) : (first + j) * block_bytes(f);
-    unit_place u = {.column = {FIRN_UNIT * j, FIRN_UNIT * j + 16}, .scale = {j, j}};
-
-    switch (f) {
-    case FIRN_Q4_0:
-    case FIRN_Q8_0:
-    case FIRN_IQ4_NL:
-        u.bytes = block + 2;
-        break;
-    case FIRN_Q4_1:
-        u.bytes = block + 4;
-        break;
-    case FIRN_MXFP4:
-        u.bytes = block + 1;
-        break;
-    case FIRN_Q5_0:
-        u.high = block + 2;
-        u.bytes = block + 6;
-        break;
-    case FIRN_Q5_1:
-        u.high = block + 4;
-        u.bytes = block + 8;
-        break;
-    case FIRN_Q4_K: /* 32 bytes hold 64 columns: bytes 0..15 hold columns 0..15 and 32..47 */
-    case FIRN_Q5_K:
-        u.bytes = block + (f == FIRN_Q4_K ? 16 : 48) + 16 * j;
-        u.high = block + 16 + 16 * (j % 2);
-        u.high_shift = j / 2 * 2;
-        u.column[0] = 64 * (j / 2) + 16 * (j % 2);
-        u.column[1] = u.column[0] + 32;
-        u.scale[0] = j / 2 * 2;
-        u.scale[1] = u.scale[0] + 1;
-        break;
-    case FIRN_Q6_K:
-        u.bytes = block + 64 * (j / 4) + 32 * (j % 2);
-        u.high = block + 128 + 32 * (j / 4);
-        u.low_shift = j % 4 / 2 * 4;
-        u.high_shift = j % 4 * 2;
-        u.scale[0] = 2 * j;
-        u.scale[1] = 2 * j + 1;
-        break;
-    case FIRN_IQ4_XS:
-        u.bytes = block + 8 + 16 * j;
-        break;
-    default:
-        u.bytes = block * FIRN_UNIT;
-        break; /* F32, F16, BF16 */
-    }
-    return u;
-}
-
-INLINE uint32_t load32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE uint16_t load16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
 }
 
 INLINE __m128i load128(const void *p)
@@ -232,12 +64,25 @@ INLINE __m256 exponents(const uint8_t *b, int64_t step, int units)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
+/* Half of E4M3 without its sign, 8 bytes; see nvfp4.h. */
+INLINE __m256 half_of_e4m3(__m128i bytes)
+{
+    const __m256i m = _mm256_and_si256(_mm256_cvtepu8_epi32(bytes), _mm256_set1_epi32(0x7f));
+    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), m);
+    const __m256i is_nan = _mm256_cmpeq_epi32(_mm256_cvtepu8_epi32(bytes), _mm256_set1_epi32(0x7f));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(0x1p-10f));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(m, 20), _mm256_set1_epi32(119 << 23));
+
+    return _mm256_andnot_ps(_mm256_castsi256_ps(is_nan),
+                            _mm256_blendv_ps(_mm256_castsi256_ps(normal), small, _mm256_castsi256_ps(is_small)));
+}
+
 /* The scales of units [first, first + units) of one row, all at once: scale[0] holds indices 0..7, scale[1] 8..15
- * (q6_K only). */
-INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units, __m256 scale[2], __m256 *shift)
+ * (those of is_fine only), and shift likewise. */
+INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units, __m256 scale[2], __m256 shift[2])
 {
     const int64_t step = block_bytes(f);
-    const uint8_t *b = row + (in_blocks_of_256(f) ? first / SPAN_UNITS : first) * step;
+    const uint8_t *b = row + (in_blocks_of_256(f) ? first / SPAN_UNITS : f == FIRN_NVFP4 ? first / 2 : first) * step;
 
     if (is_paired(f)) {
         /* The 6-bit fields, four at a time inside 32-bit words. */
@@ -247,8 +92,33 @@ INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units,
         const __m128 d = _mm_cvtph_ps(_mm_cvtsi32_si128((int)load32(b)));
         const __m256 dmin = _mm256_broadcastss_ps(_mm_movehdup_ps(d));
         scale[0] = _mm256_mul_ps(bytes_to_float(_mm_cvtsi64_si128((long long)scales)), _mm256_broadcastss_ps(d));
-        *shift =
+        shift[0] =
             _mm256_mul_ps(bytes_to_float(_mm_cvtsi64_si128((long long)mins)), _mm256_sub_ps(_mm256_setzero_ps(), dmin));
+    } else if (f == FIRN_Q2_K) {
+        const __m128i s = _mm_and_si128(load128(b), _mm_set1_epi8(15));
+        const __m128i m = _mm_and_si128(_mm_srli_epi16(load128(b), 4), _mm_set1_epi8(15));
+        const __m256 d = half_at(b + 80), minus = _mm256_sub_ps(_mm256_setzero_ps(), half_at(b + 82));
+        scale[0] = _mm256_mul_ps(bytes_to_float(s), d);
+        scale[1] = _mm256_mul_ps(bytes_to_float(_mm_srli_si128(s, 8)), d);
+        shift[0] = _mm256_mul_ps(bytes_to_float(m), minus);
+        shift[1] = _mm256_mul_ps(bytes_to_float(_mm_srli_si128(m, 8)), minus);
+    } else if (f == FIRN_Q3_K) {
+        /* Nibbles of eight bytes, and two bits more from four. */
+        const uint64_t low = load64(b + 96), nibble = 0x0f0f0f0f0f0f0f0f;
+        const uint32_t high = load32(b + 104), two = 0x03030303;
+        const uint64_t s0 = (low & nibble) | ((high & two) | (uint64_t)(high >> 2 & two) << 32) << 4;
+        const uint64_t s1 = (low >> 4 & nibble) | ((high >> 4 & two) | (uint64_t)(high >> 6 & two) << 32) << 4;
+        const __m128i s = _mm_sub_epi8(_mm_set_epi64x((long long)s1, (long long)s0), _mm_set1_epi8(32));
+        const __m256 d = half_at(b + 108);
+        scale[0] = _mm256_mul_ps(bytes_to_float(s), d);
+        scale[1] = _mm256_mul_ps(bytes_to_float(_mm_srli_si128(s, 8)), d);
+    } else if (f == FIRN_NVFP4) {
+        uint32_t part[4] = {0};
+        for (int i = 0; i < units / 2; i++)
+            part[i] = load32(b + i * step);
+        const __m128i s = load128(part);
+        scale[0] = half_of_e4m3(s);
+        scale[1] = half_of_e4m3(_mm_srli_si128(s, 8));
     } else if (f == FIRN_Q6_K) {
         const __m128i s = load128(b + 192);
         const __m256 d = half_at(b + 208);
@@ -267,9 +137,9 @@ INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units,
     } else {
         scale[0] = halves(b, step, units);
         if (f == FIRN_Q4_0)
-            *shift = _mm256_mul_ps(scale[0], _mm256_set1_ps(-8.0f));
+            shift[0] = _mm256_mul_ps(scale[0], _mm256_set1_ps(-8.0f));
         else if (f == FIRN_Q4_1 || f == FIRN_Q5_1)
-            *shift = halves(b + 2, step, units);
+            shift[0] = halves(b + 2, step, units);
     }
 }
 
@@ -293,7 +163,7 @@ INLINE __m256i fifth_bits(uint32_t bits)
 
 INLINE __m256i look_up(firn_type f, __m256i index)
 {
-    const __m128i table = f == FIRN_MXFP4
+    const __m128i table = f != FIRN_IQ4_NL && f != FIRN_IQ4_XS
                               ? _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
                               : _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
 
@@ -313,6 +183,20 @@ INLINE __m256i codes_of(firn_type f, const uint8_t *row, const unit_place *u)
         low = _mm256_and_si256(_mm256_srl_epi16(low, _mm_cvtsi32_si128(u->low_shift)), _mm256_set1_epi8(15));
         high = _mm256_and_si256(_mm256_srl_epi16(high, _mm_cvtsi32_si128(u->high_shift)), _mm256_set1_epi8(3));
         return _mm256_sub_epi8(_mm256_or_si256(low, _mm256_slli_epi16(high, 4)), _mm256_set1_epi8(32));
+    }
+    if (f == FIRN_Q2_K || f == FIRN_Q3_K) {
+        __m256i low = _mm256_loadu_si256((const __m256i *)p);
+        low = _mm256_and_si256(_mm256_srl_epi16(low, _mm_cvtsi32_si128(u->low_shift)), _mm256_set1_epi8(3));
+        if (f == FIRN_Q2_K)
+            return low;
+        __m256i high = _mm256_loadu_si256((const __m256i *)(row + u->high));
+        high = _mm256_and_si256(_mm256_srl_epi16(high, _mm_cvtsi32_si128(u->high_shift)), _mm256_set1_epi8(1));
+        return _mm256_sub_epi8(_mm256_or_si256(low, _mm256_slli_epi16(high, 2)), _mm256_set1_epi8(4));
+    }
+    if (f == FIRN_NVFP4) { /* eight bytes hold a run: its first half in their low nibbles */
+        const __m128i b = load128(p), mask = _mm_set1_epi8(15), high = _mm_and_si128(_mm_srli_epi16(b, 4), mask);
+        const __m128i low = _mm_and_si128(b, mask);
+        return look_up(f, _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high)));
     }
     __m256i code = nibbles(p);
     if (f == FIRN_Q5_0 || f == FIRN_Q5_1)
@@ -435,7 +319,10 @@ INLINE void float_weights(firn_type f, const uint8_t *row, const unit_place *u, 
     X(Q6_K, q6_k)                                                                                                      \
     X(IQ4_NL, iq4_nl)                                                                                                  \
     X(IQ4_XS, iq4_xs)                                                                                                  \
-    X(MXFP4, mxfp4)
+    X(MXFP4, mxfp4)                                                                                                    \
+    X(Q2_K, q2_k)                                                                                                      \
+    X(Q3_K, q3_k)                                                                                                      \
+    X(NVFP4, nvfp4)
 
 #define FIRN_DECLARE_PACKED(CODE, name)                                                                                \
     extern const firn_packed_kernels FIRN_SET(packed_##name);                                                          \

@@ -15,22 +15,24 @@ typedef struct {
 
 INLINE void load_scales(firn_type f, const uint8_t *row, int64_t first, int units, row_scales *s)
 {
-    __m256 scale[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, shift = _mm256_setzero_ps();
+    __m256 scale[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, shift[2];
 
     if (is_plain(f))
         return;
-    scales_of(f, row, first, units, scale, &shift);
+    scales_of(f, row, first, units, scale, shift);
     _mm256_store_ps(s->scale, scale[0]);
-    if (f == FIRN_Q6_K)
+    if (is_fine(f))
         _mm256_store_ps(s->scale + 8, scale[1]);
     if (has_shift(f))
-        _mm256_store_ps(s->shift, shift);
+        _mm256_store_ps(s->shift, shift[0]);
+    if (has_shift(f) && is_fine(f))
+        _mm256_store_ps(s->shift + 8, shift[1]);
 }
 
 INLINE void unit_weights(firn_type f, const uint8_t *row, const unit_place *u, const row_scales *s, vf v[2])
 {
     const float *const scale[2] = {&s->scale[u->scale[0]], &s->scale[u->scale[1]]};
-    const float *const shift[2] = {&s->shift[u->scale[0] & 7], &s->shift[u->scale[1] & 7]};
+    const float *const shift[2] = {&s->shift[u->scale[0]], &s->shift[u->scale[1]]};
 
     float_weights(f, row, u, scale, shift, v);
 }

@@ -14,6 +14,12 @@ INLINE void look_ahead(firn_type f, const uint8_t *w, int64_t row_bytes, int gro
         _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
+/* Columns that share a shift. */
+INLINE int64_t sum_columns(firn_type f)
+{
+    return is_fine(f) ? FIRN_PANEL : FIRN_UNIT;
+}
+
 /* y = sum over runs of scale * (sum of code * x) + shift * (sum of x): the scale is applied once per run, and the shift
  * once per span, against sums of x that were made beforehand. */
 INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_t *w, int64_t row_bytes, int64_t k,
@@ -32,18 +38,20 @@ INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_
         _Alignas(32) float scale[4][16];
 #pragma GCC unroll 4
         for (int g = 0; g < group; g++) {
-            __m256 s[2], shift;
+            __m256 s[2], shift[2];
             if (is_plain(f))
                 continue;
-            scales_of(f, w + g * row_bytes, first, units, s, &shift);
+            scales_of(f, w + g * row_bytes, first, units, s, shift);
             _mm256_store_ps(scale[g], s[0]);
-            if (f == FIRN_Q6_K)
+            if (is_fine(f))
                 _mm256_store_ps(scale[g] + 8, s[1]);
             if (has_shift(f))
 #pragma GCC unroll 4
                 for (int i = 0; i < n; i++)
-                    total[g][i] =
-                        vf_fma(vf_widen(shift), vf_widen(_mm256_loadu_ps(sums + i * n_sums + first)), total[g][i]);
+                    for (int h = 0; h < (is_fine(f) ? 2 : 1); h++) {
+                        const float *at = sums + i * n_sums + first * FIRN_UNIT / sum_columns(f) + 8 * h;
+                        total[g][i] = vf_fma(vf_widen(shift[h]), vf_widen(_mm256_loadu_ps(at)), total[g][i]);
+                    }
         }
         for (int j = 0; j < units; j++) {
             const unit_place u = place_of(f, first, j);
@@ -95,19 +103,17 @@ INLINE void forward(firn_type f, const int n, const uint8_t *w, int64_t row_byte
                     const float *const *x, float *sums, float *const *y, bool add)
 {
     const int group = n <= 2 || LANES == 16 ? 4 : 2; /* rows of W at once: as many as the accumulators allow */
-    const int64_t n_sums = (k / FIRN_UNIT + 7) / 8 * 8;
+    const int64_t columns = sum_columns(f), n_sums = (k / FIRN_UNIT + 7) / 8 * 8 * (FIRN_UNIT / columns);
     int64_t r = from;
 
     if (has_shift(f))
         for (int i = 0; i < n; i++)
             for (int64_t b = 0; b < n_sums; b++) {
-                const float *p = x[i] + b * FIRN_UNIT;
-                float sum = 0;
-                if (b < k / FIRN_UNIT)
-                    sum = vf_sum(RUN == 1 ? vf_add(vf_load(p), vf_load(p + 16))
-                                          : vf_add(vf_add(vf_load(p), vf_load(p + 8)),
-                                                   vf_add(vf_load(p + 16), vf_load(p + 24))));
-                sums[i * n_sums + b] = sum;
+                const float *p = x[i] + b * columns;
+                vf sum = vf_zero();
+                for (int64_t c = 0; b < k / columns && c < columns; c += LANES)
+                    sum = vf_add(sum, vf_load(p + c));
+                sums[i * n_sums + b] = vf_sum(sum);
             }
     for (; r + group <= to; r += group)
         forward_rows(f, group, n, w + r * row_bytes, row_bytes, k, x, sums, n_sums, y, r, add);
@@ -125,29 +131,30 @@ INLINE void back_rows(firn_type f, const int group, const int n, const uint8_t *
 
     for (int64_t first = from / FIRN_UNIT; first < n_units; first += SPAN_UNITS) {
         const int units = (int)smaller(SPAN_UNITS, n_units - first);
-        _Alignas(32) float factor[FIRN_FEW][8][16], offset[FIRN_FEW][8];
-        __m256 shifts[FIRN_FEW];
+        _Alignas(32) float factor[FIRN_FEW][8][16], offset[FIRN_FEW][16];
+        __m256 shifts[FIRN_FEW][2];
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++)
-            shifts[i] = _mm256_setzero_ps();
+            shifts[i][0] = shifts[i][1] = _mm256_setzero_ps();
 #pragma GCC unroll 8
         for (int g = 0; g < group; g++) {
-            __m256 s[2] = {_mm256_set1_ps(1), _mm256_set1_ps(1)}, shift = _mm256_setzero_ps();
+            __m256 s[2] = {_mm256_set1_ps(1), _mm256_set1_ps(1)}, shift[2];
             if (!is_plain(f))
-                scales_of(f, w + g * row_bytes, first, units, s, &shift);
+                scales_of(f, w + g * row_bytes, first, units, s, shift);
 #pragma GCC unroll 4
             for (int i = 0; i < n; i++) {
                 const __m256 d = _mm256_broadcast_ss(dy[i] + r + g);
                 _mm256_store_ps(factor[i][g], _mm256_mul_ps(d, s[0]));
-                if (f == FIRN_Q6_K)
+                if (is_fine(f))
                     _mm256_store_ps(factor[i][g] + 8, _mm256_mul_ps(d, s[1]));
-                if (has_shift(f))
-                    shifts[i] = _mm256_fmadd_ps(d, shift, shifts[i]);
+                for (int h = 0; has_shift(f) && h < (is_fine(f) ? 2 : 1); h++)
+                    shifts[i][h] = _mm256_fmadd_ps(d, shift[h], shifts[i][h]);
             }
         }
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++)
-            _mm256_store_ps(offset[i], shifts[i]);
+            for (int h = 0; h < 2; h++)
+                _mm256_store_ps(offset[i] + 8 * h, shifts[i][h]);
 
         for (int j = 0; j < units; j++) {
             const unit_place u = place_of(f, first, j);

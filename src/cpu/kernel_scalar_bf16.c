@@ -1,33 +1,12 @@
 /* Plain C for FIRN_PRECISION_BF16: operands rounded to bf16, products summed in F32. The specification of the sets that
  * have instructions for it; chosen by name only, since on a processor without them F32 is faster. */
 #include "cpu/kernel_set.h"
+#include "format/common.h"
 #include "format/format.h"
-
-#include <string.h>
 
 static bool usable(void)
 {
     return true;
-}
-
-/* To nearest, ties to even; a NaN stays one. */
-static uint16_t rounded(float v)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &v, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float value(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float v;
-
-    memcpy(&v, &bits, sizeof v);
-    return v;
 }
 
 /* Halves of cells: element p of lane i of a packed operand of `lanes` lanes. */
@@ -47,7 +26,8 @@ static void tile(int height, int64_t steps, const float *strip, const float *con
         for (int64_t p = 0; p < steps; p++)
             for (int j = 0; j < FIRN_PANEL; j++)
                 for (int h = 0; h < 2; h++)
-                    sum[j] += value(a[2 * (p * height + i) + h]) * value(b[2 * (p * FIRN_PANEL + j) + h]);
+                    sum[j] += firn_bf16_to_float(a[2 * (p * height + i) + h]) *
+                              firn_bf16_to_float(b[2 * (p * FIRN_PANEL + j) + h]);
         for (int j = 0; j < out->n_columns[0]; j++)
             c[j] = out->add ? c[j] + sum[j] : sum[j];
     }
@@ -63,7 +43,7 @@ static void strip_from_rows(const float *const *rows, int64_t at, int height, in
 {
     for (int64_t p = 0; p < depth; p++)
         for (int i = 0; i < height; i++)
-            *half_at(strip, height, p, i) = rounded(rows[i][at + p]);
+            *half_at(strip, height, p, i) = firn_float_to_bf16(rows[i][at + p]);
     clear_odd(strip, height, depth);
 }
 
@@ -73,7 +53,7 @@ static void strip_from_columns(const float *const *columns, int64_t at, int64_t 
     (void)end;
     for (int64_t p = 0; p < depth; p++)
         for (int i = 0; i < height; i++)
-            *half_at(strip, height, p, i) = rounded(columns[p][at + i]);
+            *half_at(strip, height, p, i) = firn_float_to_bf16(columns[p][at + i]);
     clear_odd(strip, height, depth);
 }
 
@@ -86,7 +66,8 @@ static void panel_straight(const float *const *rows, int64_t at, int n_columns, 
         for (int64_t p = 0; p < depth; p++)
             for (int j = 0; j < FIRN_PANEL; j++) {
                 const int column = FIRN_PANEL * h + j;
-                *half_at(panel[h], FIRN_PANEL, p, j) = column < n_columns ? rounded(rows[p][at + column]) : 0;
+                *half_at(panel[h], FIRN_PANEL, p, j) =
+                    column < n_columns ? firn_float_to_bf16(rows[p][at + column]) : 0;
             }
         clear_odd(panel[h], FIRN_PANEL, depth);
     }
@@ -96,7 +77,7 @@ static void panel_transposed(const float *const *rows, int64_t at, int n_rows, i
 {
     for (int64_t p = 0; p < depth; p++)
         for (int i = 0; i < FIRN_PANEL; i++)
-            *half_at(panel, FIRN_PANEL, p, i) = rounded(rows[i < n_rows ? i : n_rows - 1][at + p]);
+            *half_at(panel, FIRN_PANEL, p, i) = firn_float_to_bf16(rows[i < n_rows ? i : n_rows - 1][at + p]);
     clear_odd(panel, FIRN_PANEL, depth);
 }
 

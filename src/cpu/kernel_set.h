@@ -55,7 +55,7 @@ typedef struct {
 
 /* Scales of up to 8 units of many rows, scale-major. */
 typedef struct {
-    float scale[16][FIRN_DEPTH], shift[8][FIRN_DEPTH];
+    float scale[16][FIRN_DEPTH], shift[16][FIRN_DEPTH];
 } firn_scale_table;
 
 /* Kernels of one packed format: w = scale * code + shift, decoded while packing. `unit` counts units of 32 elements
@@ -150,6 +150,8 @@ extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector, fir
 #if defined(__x86_64__)
 extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512, firn_kernel_set_avx512bf16,
     firn_kernel_set_amx;
+#elif defined(__aarch64__)
+extern const firn_kernel_set firn_kernel_set_neon;
 #endif
 
 /* Plain C, for the sets that have nothing faster. */

@@ -7,19 +7,23 @@ INLINE void fill_scales(firn_type f, const uint8_t *w, int64_t row_bytes, int64_
                         firn_scale_table *table)
 {
     for (int64_t r = 0; !is_plain(f) && r < n_rows; r += 8) {
-        __m256 low[8], high[8], shift[8];
+        __m256 low[8], high[8], shift[8], high_shift[8];
         for (int64_t i = 0; i < 8; i++) {
             const int64_t row = r + i < n_rows ? r + i : n_rows - 1;
-            __m256 scale[2];
-            scales_of(f, w + row * row_bytes, first, units, scale, &shift[i]);
+            __m256 scale[2], both[2];
+            scales_of(f, w + row * row_bytes, first, units, scale, both);
             low[i] = scale[0];
-            if (f == FIRN_Q6_K)
+            if (is_fine(f))
                 high[i] = scale[1];
+            if (has_shift(f))
+                shift[i] = both[0];
+            if (has_shift(f) && is_fine(f))
+                high_shift[i] = both[1];
         }
         transpose8(low);
         for (int i = 0; i < 8; i++)
             _mm256_store_ps(&table->scale[i][r], low[i]);
-        if (f == FIRN_Q6_K) {
+        if (is_fine(f)) {
             transpose8(high);
             for (int i = 0; i < 8; i++)
                 _mm256_store_ps(&table->scale[8 + i][r], high[i]);
@@ -29,6 +33,11 @@ INLINE void fill_scales(firn_type f, const uint8_t *w, int64_t row_bytes, int64_
             for (int i = 0; i < 8; i++)
                 _mm256_store_ps(&table->shift[i][r], shift[i]);
         }
+        if (has_shift(f) && is_fine(f)) {
+            transpose8(high_shift);
+            for (int i = 0; i < 8; i++)
+                _mm256_store_ps(&table->shift[8 + i][r], high_shift[i]);
+        }
     }
 }
 
@@ -37,7 +46,7 @@ INLINE void pack_straight(firn_type f, const uint8_t *w, int64_t row_bytes, int6
 {
     const unit_place u = place_of(f, first_unit, j);
     const float *scale[2] = {table->scale[u.scale[0]], table->scale[u.scale[1]]};
-    const float *shift[2] = {table->shift[u.scale[0] & 7], table->shift[u.scale[1] & 7]};
+    const float *shift[2] = {table->shift[u.scale[0]], table->shift[u.scale[1]]};
 
     for (int64_t p = 0; p < n_rows; p += CELL, first += FIRN_PANEL, second += FIRN_PANEL) {
         vf v[CELL][2 * RUN];
@@ -147,7 +156,7 @@ INLINE void pack_transposed(firn_type f, const uint8_t *w, int64_t row_bytes, in
     fill_scales(f, w, row_bytes, n_rows, first_unit, units, table);
     for (int i = n_rows; i < 16; i++) /* rows that are not there: any finite value will do */
         for (int s = 0; s < 16; s++)
-            table->scale[s][i] = table->shift[s & 7][i] = 0;
+            table->scale[s][i] = table->shift[s][i] = 0;
 
     for (int j = 0; j < units; j++) {
         const unit_place u = place_of(f, first_unit, j);
@@ -170,7 +179,7 @@ INLINE void pack_transposed(firn_type f, const uint8_t *w, int64_t row_bytes, in
         for (int h = 0; h < 2; h++)
             for (int i = 0; i < RUN; i++) {
                 scale[h][i] = vf_load(&table->scale[u.scale[h]][LANES * i]);
-                shift[h][i] = has_shift(f) ? vf_load(&table->shift[u.scale[h] & 7][LANES * i]) : vf_zero();
+                shift[h][i] = has_shift(f) ? vf_load(&table->shift[u.scale[h]][LANES * i]) : vf_zero();
             }
         for (int c = 0; c < 16; c += CELL) {
             vf v[CELL][2][RUN];
@@ -183,29 +192,8 @@ INLINE void pack_transposed(firn_type f, const uint8_t *w, int64_t row_bytes, in
     }
 }
 
-#define PACKED(CODE, name)                                                                                             \
-    static void scales_##name(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first, int units,           \
-                              firn_scale_table *table)                                                                 \
-    {                                                                                                                  \
-        fill_scales(FIRN_##CODE, w, row_bytes, n_rows, first, units, table);                                           \
-    }                                                                                                                  \
-    static void straight_##name(const uint8_t *w, int64_t row_bytes, int64_t n_rows, int64_t first_unit, int j,        \
-                                const firn_scale_table *table, float *first, float *second)                            \
-    {                                                                                                                  \
-        pack_straight(FIRN_##CODE, w, row_bytes, n_rows, first_unit, j, table, first, second);                         \
-    }                                                                                                                  \
-    static void transposed_##name(const uint8_t *w, int64_t row_bytes, int n_rows, int64_t first_unit, int units,      \
-                                  firn_scale_table *table, float *panel)                                               \
-    {                                                                                                                  \
-        pack_transposed(FIRN_##CODE, w, row_bytes, n_rows, first_unit, units, table, panel);                           \
-    }                                                                                                                  \
-    static void columns_##name(int j, int column[2])                                                                   \
-    {                                                                                                                  \
-        const unit_place u = place_of(FIRN_##CODE, 0, j);                                                              \
-        column[0] = u.column[0];                                                                                       \
-        column[1] = u.column[1];                                                                                       \
-    }                                                                                                                  \
-    const firn_packed_kernels FIRN_SET(packed_##name) = {scales_##name, straight_##name, transposed_##name,            \
-                                                         columns_##name};
-FIRN_EACH_PACKED(PACKED)
-#undef PACKED
+#include "cpu/packed_row.h"
+#define ROWS(CODE, name)                                                                                               \
+    PACKED_ROW(CODE, name) const firn_packed_kernels FIRN_SET(packed_##name) = PACKED_KERNELS(name);
+FIRN_EACH_PACKED(ROWS)
+#undef ROWS

@@ -9,17 +9,10 @@
 #ifndef FIRN_CPU_VECTOR_X86_H
 #define FIRN_CPU_VECTOR_X86_H
 
-#include "cpu/kernel_set.h"
+#include "cpu/packed_format.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#if defined(__OPTIMIZE__)
-#define INLINE static inline __attribute__((always_inline))
-#else
-/* Left to themselves where nothing is optimized: forced inlining without constants would take minutes. */
-#define INLINE static inline
-#endif
 
 enum {
     LANES = FIRN_LANES,
@@ -30,11 +23,6 @@ enum {
     CELL = 1,
 #endif
 };
-
-INLINE int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 #if FIRN_LANES == 16
 typedef __m512 vf;

@@ -468,14 +468,25 @@ static void check(const firn_kernel_set *set, firn_gemm_kind kind, const shape *
 extern const firn_kernel_set firn_kernel_set_amx_stand_in;
 #endif
 
+static char **chosen_sets; /* names, NULL-terminated; none: every set */
+
+static bool chosen(const firn_kernel_set *set)
+{
+    bool found = !chosen_sets || !*chosen_sets;
+
+    for (char **name = chosen_sets; name && *name; name++)
+        found |= strcmp(*name, set->name) == 0;
+    return found && set->usable();
+}
+
 /* Every set that runs here. */
 static void check_sets(firn_gemm_kind kind, const shape *s, int format)
 {
     for (int i = 0; firn_kernel_sets[i]; i++)
-        if (firn_kernel_sets[i]->usable())
+        if (chosen(firn_kernel_sets[i]))
             check(firn_kernel_sets[i], kind, s, format);
 #if defined(__x86_64__)
-    if (firn_kernel_set_amx_stand_in.usable())
+    if (chosen(&firn_kernel_set_amx_stand_in))
         check(&firn_kernel_set_amx_stand_in, kind, s, format);
 #endif
 }
@@ -648,7 +659,8 @@ static int finish(void **state)
     return 0;
 }
 
-int main(void)
+/* test_gemm [SET..] */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_by_name), cmocka_unit_test(routed_shapes), cmocka_unit_test(large_shapes),
@@ -656,5 +668,6 @@ int main(void)
         cmocka_unit_test(no_rows),
     };
 
+    chosen_sets = argc > 1 ? argv + 1 : NULL;
     return cmocka_run_group_tests(tests, start, finish);
 }
