@@ -103,7 +103,9 @@ INLINE void put_tile(const float *sum, int n, float *const *c, int64_t column, i
 INLINE void tile_of(const int groups, const int panels, int height, int64_t steps, const float *strip,
                     const float *const panel[2], const firn_tile_out *out, firn_ahead *ahead)
 {
+    const int64_t rows = FIRN_PACE * height / steps + 1; /* of C, asked for at each pause */
     _Alignas(64) float sum[4][TILE];
+    int64_t asked = 0;
 
     tile_clear(C00);
     if (panels == 2)
@@ -114,8 +116,12 @@ INLINE void tile_of(const int groups, const int panels, int height, int64_t step
         tile_clear(C11);
     for (int64_t p = 0; p < steps; p += ROWS) {
         const float *a = strip + FIRN_PANEL * groups * p;
-        if (p % FIRN_PACE == 0)
+        if (p % FIRN_PACE == 0) {
+            const int64_t ask = smaller(asked + rows, height);
             firn_look_ahead(ahead);
+            ask_for_c(asked, ask, panels, out);
+            asked = ask;
+        }
         tile_read(B0, panel[0] + FIRN_PANEL * p);
         tile_read(A0, a);
         tile_dot(C00, A0, B0);

@@ -29,17 +29,6 @@ INLINE void tile_begin(const int height, const int vectors, vf sum[][2])
             sum[i][h] = vf_zero();
 }
 
-/* Asks for rows [from, to) of C, which will be written: spread over the loop, since all at once would hold the miss
- * buffers that panel and strip need, and without it the stores of a tile wait for each other. */
-INLINE void ask_for_c(int64_t from, int64_t to, const int vectors, const firn_tile_out *out)
-{
-    for (int64_t i = from; i < to; i++) {
-        __builtin_prefetch(out->c[i] + out->column[0], 1);
-        if (LANES == 16 && vectors == 2)
-            __builtin_prefetch(out->c[i] + out->column[1], 1);
-    }
-}
-
 INLINE void tile_end(const int height, const int vectors, vf sum[][2], const firn_tile_out *out)
 {
 #pragma GCC unroll 2

@@ -198,6 +198,17 @@ INLINE __m256 cells_along(const float *p, int64_t n)
 }
 #endif
 
+/* Asks for rows [from, to) of C, which will be written: spread over the loop, since all at once would hold the miss
+ * buffers that panel and strip need, and without it the stores of a tile wait for each other. */
+INLINE void ask_for_c(int64_t from, int64_t to, const int vectors, const firn_tile_out *out)
+{
+    for (int64_t i = from; i < to; i++) {
+        __builtin_prefetch(out->c[i] + out->column[0], 1);
+        if (LANES == 16 && vectors == 2)
+            __builtin_prefetch(out->c[i] + out->column[1], 1);
+    }
+}
+
 INLINE void transpose8(__m256 r[8])
 {
     __m256 t[8], u[8];
