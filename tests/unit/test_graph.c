@@ -265,6 +265,18 @@ static void unknown_devices_are_refused_with_the_list(void **state)
     assert_int_equal(firn_device_open(ctx, "CPU", &device), FIRN_ERR_UNSUPPORTED);
     assert_non_null(strstr(firn_error(ctx), "'mmx'"));
     assert_non_null(strstr(firn_error(ctx), "vector, scalar"));
+    /* The scalar set of bf16 is everywhere, but only for those who ask for both. */
+    firn_context_set_precision(ctx, FIRN_PRECISION_BF16);
+    assert_int_equal(firn_context_precision(ctx), FIRN_PRECISION_BF16);
+    setenv("FIRN_CPU", "scalar", 1);
+    assert_int_equal(firn_device_open(ctx, "CPU", &device), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(ctx), "'scalar'; with precision bf16 this machine runs: "));
+    setenv("FIRN_CPU", "scalar-bf16", 1);
+    assert_int_equal(firn_device_open(ctx, "CPU", &device), FIRN_OK);
+    assert_non_null(strstr(firn_device_about(device), "precision bf16, kernels scalar-bf16"));
+    firn_device_close(device);
+    firn_context_set_precision(ctx, FIRN_PRECISION_F32);
+    assert_int_equal(firn_device_open(ctx, "CPU", &device), FIRN_ERR_UNSUPPORTED);
     before ? setenv("FIRN_CPU", before, 1) : unsetenv("FIRN_CPU");
     free(before);
     assert_int_equal(firn_device_open(ctx, "TPU0", &device), FIRN_ERR_UNSUPPORTED);
