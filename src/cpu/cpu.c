@@ -264,7 +264,7 @@ firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const 
     const firn_kernel_set *named = wish ? firn_kernel_set_named(wish) : NULL;
     char names[128] = "";
 
-    *set = firn_kernel_set_default(wanted);
+    *set = wish ? named : firn_kernel_set_default(wanted);
     if (!wish && !*set)
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
                          "this processor has no kernels of precision %s: they need AMX or AVX-512 with bf16",
