@@ -234,6 +234,11 @@ void attention_cases(case_list *l, const family *f)
         for (int i = 0; i < 4; i++) /* every kind of range with and without sinks and cap, heads of two sizes */
             add_case(l, f, FIRN_F32, ATTENTION " hv scale", 24, 4, 2, 37, ranges == CACHE ? 90 : 37, ranges, i % 2,
                      i / 2 ? 3 : 0, i % 2, 16 + 8 * (i % 3), 1 + i % 2);
+    for (int i = 0; i < 4; i++) { /* heads as wide as latent attention has them */
+        static const int wide[][2] = {{192, 128}, {136, 184}, {320, 576}, {72, 192}};
+        add_case(l, f, FIRN_F32, ATTENTION " hv scale", wide[i][0], 4, 2, 19, 37, i % 2 ? RAGGED : CACHE, i % 2, 0, 0,
+                 wide[i][1], 1);
+    }
     add_case(l, f, FIRN_F32, ATTENTION " scale", 32, 2, 1, 70, 70, CAUSAL, 0, 0, 0, 3);
     add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 0, 5, CAUSAL, 0, 0, 0);
     add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 40, 200, CACHE, 1, 0, 0);
