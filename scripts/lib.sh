@@ -49,6 +49,14 @@ build() {
     fi
 }
 
+# The compiler and Objective-C runtime of the software Metal device (preset metal-device). Returns 1, having said why,
+# where they cannot be had; nothing of it is needed to run firn.
+METAL_DEVICE_PACKAGES="clang-19 libclang-rt-19-dev llvm-19 libobjc-12-dev libblocksruntime-dev g++"
+have_metal_device() {
+    [ "$(uname -s)" = Linux ] || { echo "the software Metal device is for Linux; on a Mac the Metal backend has the real one"; return 1; }
+    (install_packages $METAL_DEVICE_PACKAGES) || { echo "the packages $METAL_DEVICE_PACKAGES could not be installed"; return 1; }
+}
+
 # A Python environment under build/ with the real llama.cpp (x86-64 Linux wheels). Returns 1, having said why, where it
 # cannot be had. Nothing of it is needed to run firn.
 LLAMA_PYTHON=build/venv/bin/python

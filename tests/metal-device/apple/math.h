@@ -5,3 +5,7 @@ double ceil(double x);
 double fmin(double x, double y);
 double fmax(double x, double y);
 double sqrt(double x);
+double ldexp(double x, int exponent);
+double pow(double x, double y);
+double cos(double x);
+double sin(double x);
