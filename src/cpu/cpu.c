@@ -129,6 +129,8 @@ static void run_reference(const firn_launch *l, firn_call *call, firn_team team,
     const firn_tensor *node = l->node;
     const int64_t n = firn_op_items(node);
 
+    if (firn_n_elements(node) == 0) /* however many rows of nothing */
+        return;
     if (node->op->work)
         call->work = (char *)call->work + (l->work / (size_t)team.nth) * (size_t)team.ith;
     if (n <= 1 || firn_op_cost(node).bytes_written < SMALL_BYTES) {

@@ -502,6 +502,12 @@ static int64_t number(void)
     return below(8) ? below(9) : absurd[below(sizeof absurd / sizeof *absurd)];
 }
 
+/* Of as many floats, where that can be said. */
+static int64_t in_bytes(int64_t n)
+{
+    return n > INT64_MAX / 4 || n < INT64_MIN / 4 ? n : 4 * n;
+}
+
 static float real(void)
 {
     static const float absurd[] = {NAN, INFINITY, -INFINITY, 0, -1, 1e38f, 1e-45f};
@@ -513,7 +519,7 @@ enum { N_OPERATIONS = 65, MOST = 24 };
 static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
 {
     const int64_t ne[] = {number(), number(), below(4) ? 1 : number(), below(4) ? 1 : number()};
-    const int64_t nb[] = {4, 4 * number(), 4 * number(), 4 * number()};
+    const int64_t nb[] = {4, in_bytes(number()), in_bytes(number()), in_bytes(number())};
     const firn_rope_params rope = {.n_rot = (int)number(),
                                    .neox = below(2),
                                    .freq_base = below(4) ? 1e4f : real(),
@@ -581,7 +587,7 @@ static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
     case 26:
         return firn_reshape(g, t[0], (int)number(), given ? ne : NULL);
     case 27:
-        return firn_view(g, t[0], (int)number(), given ? ne : NULL, below(20) ? nb : NULL, 4 * number());
+        return firn_view(g, t[0], (int)number(), given ? ne : NULL, below(20) ? nb : NULL, in_bytes(number()));
     case 28:
         return firn_permute(g, t[0], (int)below(4), (int)below(4), (int)below(4), (int)number());
     case 29:
@@ -593,7 +599,7 @@ static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
     case 32:
         return firn_repeat_back(g, t[0], given ? ne : NULL);
     case 33:
-        return firn_view_back(g, t[0], given ? ne : NULL, below(20) ? nb : NULL, 4 * number());
+        return firn_view_back(g, t[0], given ? ne : NULL, below(20) ? nb : NULL, in_bytes(number()));
     case 34:
         return firn_fill(g, given ? ne : NULL, real());
     case 35:
