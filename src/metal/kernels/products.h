@@ -187,7 +187,7 @@ static inline void dense_tile(constant firn_metal_product_args &a, device const 
     const int row0 = (int)group.y * TILE_ROWS;
 
     tile_product<W, BACK, false>(a, true, weight_of_batch(a, w, (int)group.z), x, y, (device const int *)x,
-                                 (int)group.x * TILE_COLUMNS, row0, min(TILE_ROWS, a.n_rows - row0), (int)group.z,
+                                 (int)group.x * TILE_COLUMNS, row0, min((int)TILE_ROWS, a.n_rows - row0), (int)group.z,
                                  shared, thread_index, simd);
 }
 
