@@ -284,6 +284,15 @@ static json_t *first_messages(const talk *t)
     return messages;
 }
 
+/* A list of objects with a "role" in words, each; what else a message must hold is the template's affair. */
+static bool are_messages(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_string(json_object_get(json_array_get(list, i), "role")))
+            return false;
+    return json_is_array(list);
+}
+
 static bool continue_messages(talk *t, json_t *messages)
 {
     firn_text text;
@@ -319,10 +328,12 @@ static bool one_line(talk *t, const char *path, int line, const char *text, size
     bool ok;
     if (json_is_string(prompt))
         ok = one_prompt(t, json_string_value(prompt), json_string_length(prompt));
-    else if (json_is_array(messages))
+    else if (are_messages(messages))
         ok = continue_messages(t, messages);
     else
-        ok = (cmd_fail("%s:%d: expected an object with \"prompt\" or \"messages\"", path, line), false);
+        ok = (cmd_fail("%s:%d: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each", path,
+                       line),
+              false);
     json_decref(j);
     return ok;
 }
@@ -388,7 +399,7 @@ static json_t *load_history(talk *t)
     if (!t->w->history || access(t->w->history, F_OK) != 0)
         return first_messages(t);
     json_t *messages = json_load_file(t->w->history, JSON_REJECT_DUPLICATES, &error);
-    if (json_is_array(messages))
+    if (are_messages(messages))
         return messages;
     json_decref(messages);
     cmd_fail("%s holds no conversation: expected a list of messages, as --history writes it", t->w->history);

@@ -110,7 +110,7 @@ static int store(const char *command, const cmd_option *o, const char *name, con
         if (end == text || *end || errno)
             return cmd_usage(command, "%s takes a whole number, not '%s'", name, text);
         if (!in_range(o, (double)v))
-            return cmd_usage(command, "%s takes a number from %g to %g, not %s", name, o->min, o->max, text);
+            return cmd_usage(command, "%s takes a number from %.10g to %.10g, not %s", name, o->min, o->max, text);
         *(int64_t *)o->value = v;
         return 0;
     }
@@ -119,7 +119,7 @@ static int store(const char *command, const cmd_option *o, const char *name, con
         if (end == text || *end || !isfinite(v))
             return cmd_usage(command, "%s takes a number, not '%s'", name, text);
         if (!in_range(o, v))
-            return cmd_usage(command, "%s takes a number from %g to %g, not %s", name, o->min, o->max, text);
+            return cmd_usage(command, "%s takes a number from %.10g to %.10g, not %s", name, o->min, o->max, text);
         *(double *)o->value = v;
         return 0;
     }

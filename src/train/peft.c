@@ -422,20 +422,18 @@ static firn_status write_tensors(const exporting *x, firn_text *header, firn_out
     return s;
 }
 
-static firn_status write_safetensors(const exporting *x, const char *path)
+/* All but committed: *out is the caller's. */
+static firn_status write_safetensors(const exporting *x, const char *path, firn_out **out)
 {
-    firn_out *out;
     firn_text header;
 
-    FIRN_TRY(firn_out_open(x->ctx, path, &out));
+    FIRN_TRY(firn_out_open(x->ctx, path, out));
     firn_text_init(&header, x->ctx, 0);
-    const firn_status s = write_tensors(x, &header, out);
+    const firn_status s = write_tensors(x, &header, *out);
     firn_text_free(&header);
-    if (s != FIRN_OK) {
-        firn_out_abort(out);
-        return s;
-    }
-    return firn_out_commit(out);
+    if (s != FIRN_OK)
+        firn_out_abort(*out);
+    return s;
 }
 
 static bool in_array(const json_t *array, const char *text)
@@ -485,6 +483,7 @@ static json_t *configuration(const exporting *x)
 static firn_status export_to(exporting *x, const char *folder)
 {
     char path[MAX_PATH];
+    firn_out *weights;
 
     FIRN_EXPECT(x->ctx, x->adapter->n_entries > 0, "the adapter is empty");
     FIRN_EXPECT(x->ctx, strlen(folder) < MAX_PATH - 64, "the folder's name is too long");
@@ -492,9 +491,14 @@ static firn_status export_to(exporting *x, const char *folder)
     find_exact(x);
     FIRN_TRY(firn_make_folder(x->ctx, folder));
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
-    FIRN_TRY(write_safetensors(x, path));
+    FIRN_TRY(write_safetensors(x, path, &weights));
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    return firn_json_write(x->ctx, path, configuration(x));
+    const firn_status s = firn_json_write(x->ctx, path, configuration(x));
+    if (s != FIRN_OK) {
+        firn_out_abort(weights); /* a folder never gets one of the two alone */
+        return s;
+    }
+    return firn_out_commit(weights);
 }
 
 firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,

@@ -220,6 +220,9 @@ static void a_conversation_goes_on_where_it_was(void **state)
     assert_int_equal(json_array_size(j), 7);
     assert_string_equal(json_string_value(json_object_get(json_array_get(j, 0), "role")), "system");
     json_decref(j);
+    write_text("parts.json", "[{\"role\": \"user\", \"content\": \"a\"}, null]");
+    assert_int_equal(firn("generate m.gguf --chat --history parts.json"), 1);
+    assert_non_null(strstr(err, "parts.json holds no conversation"));
     write_text("parts.json", "{}");
     assert_int_equal(firn("generate m.gguf --chat --history parts.json"), 1);
     assert_string_equal(err, "firn: parts.json holds no conversation: expected a list of messages, as --history writes "
@@ -243,7 +246,7 @@ static void it_refuses_in_words(void **state)
          "firn: --history is for a conversation: --chat without prompts (firn generate --help)\n"},
         {"generate m.gguf --prompts none", 1, "firn: cannot open none: No such file or directory\n"},
         {"generate m.gguf --prompts bad.jsonl", 1,
-         "firn: bad.jsonl:2: expected an object with \"prompt\" or \"messages\"\n"},
+         "firn: bad.jsonl:2: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each\n"},
         {"generate m.gguf -p ''", 1, "firn: the prompt is empty, and this vocabulary puts nothing in front of it\n"},
     };
     write_text("bad.jsonl", "{\"prompt\": \"a\"}\n[]\n");

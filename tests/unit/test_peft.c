@@ -311,12 +311,28 @@ static void test_refused(void **state)
     forget(&x);
 }
 
+static void test_both_or_none(void **state)
+{
+    (void)state;
+    exported x;
+    char *bytes;
+    size_t size;
+
+    export(&x, "tiny-olmoe", "experts");
+    OK(x.f.ctx, firn_make_folder(x.f.ctx, in_scratch("taken/adapter_config.json")));
+    assert_int_equal(firn_adapter_export_peft(x.f.ctx, x.f.model, x.f.adapter, in_scratch("taken"), NULL), FIRN_ERR_IO);
+    assert_non_null(strstr(firn_error(x.f.ctx), "adapter_config.json"));
+    assert_int_equal(firn_file_read(x.f.ctx, in_scratch("taken/adapter_model.safetensors"), 0, &bytes, &size),
+                     FIRN_ERR_IO);
+    forget(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stacked), cmocka_unit_test(test_alternating), cmocka_unit_test(test_permuted),
         cmocka_unit_test(test_fused),   cmocka_unit_test(test_shared),      cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_scales),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_scales),  cmocka_unit_test(test_refused),     cmocka_unit_test(test_both_or_none),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
