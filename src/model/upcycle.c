@@ -36,7 +36,7 @@ typedef struct {
     firn_gguf *in;
     firn_gguf_writer *out;
     const sibling *as;
-    int64_t n_expert, n_embd;
+    int64_t n_expert, n_embd, n_ff;
     uint64_t seed;
 } upcycling;
 
@@ -98,6 +98,7 @@ static firn_status check_source(firn_context *ctx, upcycling *u)
     FIRN_TRY(firn_gguf_get_u32(ctx, u->in, key_of(key, arch, "feed_forward_length"), true, &n_ff));
     FIRN_TRY(firn_gguf_get_u32(ctx, u->in, key_of(key, arch, "embedding_length"), true, &width));
     u->n_embd = width;
+    u->n_ff = n_ff;
     return FIRN_OK;
 }
 
@@ -107,7 +108,6 @@ static firn_status put_keys(upcycling *u, int64_t n_used)
     const char *dense = u->as->dense, *mixture = u->as->mixture;
     const size_t n = strlen(dense);
     char key[96];
-    uint32_t width;
 
     for (size_t i = 0; i < firn_gguf_n_kv(u->in); i++) {
         firn_kv kv = *firn_gguf_kv_at(u->in, i);
@@ -126,8 +126,7 @@ static firn_status put_keys(upcycling *u, int64_t n_used)
     FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "expert_used_count"), (uint32_t)n_used));
     if (!u->as->width_key)
         return FIRN_OK;
-    FIRN_TRY(firn_gguf_get_u32(u->ctx, u->in, key_of(key, dense, "feed_forward_length"), true, &width));
-    return firn_gguf_put_u32(u->out, key_of(key, mixture, u->as->width_key), width);
+    return firn_gguf_put_u32(u->out, key_of(key, mixture, u->as->width_key), (uint32_t)u->n_ff);
 }
 
 /* True for "blk.N.ffn_{gate,up,down}.REST": *rest is REST, name[0..stem) what stands before ".REST". */
@@ -172,10 +171,11 @@ static firn_status describe(upcycling *u, const firn_gguf_tensor *t, uint32_t *n
                          "tensor '%s' has no place in a %s model with experts, which takes their weights alone",
                          t->name, u->as->mixture);
     if (has_router(t->name, stem, rest)) {
-        if (t->ne[0] != u->n_embd)
+        if (t->ne[0] != u->n_embd || t->ne[1] != u->n_ff)
             return firn_fail(u->ctx, FIRN_ERR_FORMAT,
-                             "tensor '%s' takes rows of %" PRId64 ", not the embedding's %" PRId64, t->name, t->ne[0],
-                             u->n_embd);
+                             "tensor '%s' is [%" PRId64 ", %" PRId64 "]; embedding_length and feed_forward_length say "
+                             "[%" PRId64 ", %" PRId64 "]",
+                             t->name, t->ne[0], t->ne[1], u->n_embd, u->n_ff);
         router_name(name, t->name, stem);
         FIRN_TRY(firn_gguf_add_tensor(u->out, name, FIRN_F32, 2, (int64_t[]){u->n_embd, u->n_expert}));
         ++*n_routers;

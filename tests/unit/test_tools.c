@@ -297,6 +297,20 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
     assert_int_equal(firn("init --like tiny-smollm3 q.gguf"), 0);
     assert_int_equal(firn("upcycle q.gguf x.gguf --experts 2 --used 1"), 1);
     assert_non_null(strstr(err, "leaves some blocks without rotary positions"));
+    firn_gguf_writer *w;
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    firn_gguf_put_string(w, "general.architecture", "llama", 5);
+    firn_gguf_put_u32(w, "llama.embedding_length", 2);
+    firn_gguf_put_u32(w, "llama.feed_forward_length", 3);
+    firn_gguf_put_u32(w, "llama.block_count", 1);
+    firn_gguf_add_tensor(w, "blk.0.ffn_up.weight", FIRN_F32, 2, (int64_t[]){2, 4});
+    assert_int_equal(firn_gguf_writer_begin(w, path_of("q.gguf")), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_data(w, (float[8]){0}, 8 * sizeof(float)), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+    assert_int_equal(firn("upcycle q.gguf x.gguf --experts 2 --used 1"), 1);
+    assert_string_equal(err, "firn: tensor 'blk.0.ffn_up.weight' is [2, 4]; embedding_length and feed_forward_length "
+                             "say [2, 3]\n");
     assert_false(is_there("x.gguf.tmp"));
     firn_context_destroy(ctx);
 }
