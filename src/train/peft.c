@@ -4,15 +4,17 @@
  *     linear layer        lora_A [r, in], lora_B [out, r], as they are; rows of B of q and k are put back into
  *                         transformers' order where GGUF has them permuted
  *     stacked experts     lora_A [E r, in]: row e r + j is row j of expert e (expert-major); lora_B [out, r E]: column
- *                         j E + e is column j of expert e (rank-major). One parameter holds gate and up: two adapters
- * of ranks r1, r2 become one of rank r1 + r2, A_e = [A_gate; A_up], B_e = [[B_gate, 0], [0, B_up]], rows of gate first
- * or in turn with those of up both parameters     of one module adapted: the first one's wrapper is inside,
- * "experts.base_layer.lora_A"
+ *                         j E + e is column j of expert e (rank-major)
+ *
+ * One parameter holds gate and up: two adapters of ranks r1, r2 become one of rank r1 + r2, A_e = [A_gate; A_up], B_e =
+ * [[B_gate, 0], [0, B_up]], its rows those of gate first, or in turn with those of up. Where both parameters of one
+ * module are adapted, the first one's wrapper is inside: "experts.base_layer.lora_A".
  *
  * (Shapes outermost first, as safetensors has them.) The scale is alpha / r; a module of another rank or scale than the
  * rest gets its own in rank_pattern and alpha_pattern. In models with experts PEFT takes "gate_proj" and its like among
  * target_modules for the experts of transformers 4 and moves them there, so that dense layers and shared experts are
- * named by their weights in target_parameters. Checked against PEFT 0.21.2 by loading: docs/finetune.md.
+ * named by their weights in target_parameters; where experts are modules, by their full names in target_modules.
+ * Checked against PEFT 0.21.2 by loading: docs/finetune.md.
  *
  * safetensors: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets),
  * bytes.
@@ -81,6 +83,12 @@ static bool taken_for_experts(const char *leaf)
     return false;
 }
 
+/* Each expert has modules of its own, whose leaves are called as those of dense layers and shared experts are. */
+static bool own_modules(const exporting *x)
+{
+    return x->model->arch->hf.layout == FIRN_HF_MODULES;
+}
+
 /* "model.layers.3.<what>"; <what> alone outside the blocks. */
 static const char *full(char name[MODULE_BYTES], int layer, const char *what)
 {
@@ -104,7 +112,7 @@ static firn_status add(exporting *x, int layer, firn_tensor_id id, const char *m
     piece *p = &x->pieces[x->n++];
     memset(p, 0, sizeof *p);
     snprintf(p->module, sizeof p->module, "%s%s", full(path, layer, module), inner ? ".base_layer" : "");
-    p->parameter = parameter || (x->model->hp.n_expert && taken_for_experts(leaf));
+    p->parameter = parameter || (x->model->hp.n_expert && !own_modules(x) && taken_for_experts(leaf));
     if (p->parameter)
         snprintf(p->target, sizeof p->target, "%s.%s", module, parameter ? parameter : "weight");
     else
@@ -227,7 +235,7 @@ static firn_status add_experts(exporting *x, int layer)
     const row_order order = hf->layout == FIRN_HF_ALTERNATING ? ROWS_ALTERNATING : ROWS_HALVES;
     piece *p;
 
-    if (hf->layout == FIRN_HF_MODULES) {
+    if (own_modules(x)) {
         if (both)
             return firn_fail(x->ctx, FIRN_ERR_UNSUPPORTED,
                              "%s cannot go to PEFT: %s models have no joint gate and up there", both->tensor,
@@ -292,7 +300,7 @@ static firn_status collect(exporting *x)
 }
 
 /* A target means all blocks that have such a module. Where only some of them are adapted, or not all alike, they are
- * named one by one. */
+ * named one by one; so are those whose leaf would mean experts too. */
 static void find_exact(exporting *x)
 {
     for (size_t i = 0; i < x->n; i++) {
@@ -308,7 +316,7 @@ static void find_exact(exporting *x)
                 adapted++;
                 alike &= x->pieces[j].rank == p->rank && x->pieces[j].alpha == p->alpha;
             }
-        p->exact = adapted < there || !alike;
+        p->exact = adapted < there || !alike || (own_modules(x) && !p->parameter && taken_for_experts(p->target));
     }
 }
 

@@ -226,6 +226,12 @@ static void test_fused(void **state)
     factor(&x, L1 "mlp.experts.11.gate_proj", 'A', shape);
     assert_true(shape[0] == 3 && shape[1] == 128);
     factor(&x, L1 "mlp.shared_experts.down_proj", 'A', shape);
+    assert_true(targets(&x, "target_modules", "gate_proj")); /* all experts'; and shared ones, by no second way: */
+    assert_true(targets(&x, "target_modules", "model.layers.1.mlp.shared_experts.gate_proj"));
+    assert_false(targets(&x, "target_parameters", "mlp.shared_experts.gate_proj.weight"));
+    forget(&x);
+    export(&x, "tiny-bailingmoe2", "shared");
+    assert_false(targets(&x, "target_modules", "gate_proj")); /* would mean the experts */
     forget(&x);
 }
 
