@@ -305,6 +305,18 @@ INLINE void float_weights(firn_type f, const uint8_t *row, const unit_place *u, 
         v[i] = finish(f, v[i], s[i / RUN], h[i / RUN]);
 }
 
+/* For a few rows: the caches' own prefetchers lose a stream at every short strided piece, so each group of rows asks
+ * for the next one: at unit j of a span for row j's piece of it, a few lines at a time, and into the L2, where the
+ * request does not hold one of the L1's two dozen miss buffers until memory answers. */
+INLINE void look_ahead(firn_type f, const uint8_t *w, int64_t row_bytes, int group, int j, int64_t first)
+{
+    if (j >= group)
+        return;
+    const uint8_t *p = w + (group + j) * row_bytes + first / SPAN_UNITS * span_bytes(f);
+    for (int64_t i = 0; i < span_bytes(f); i += 64)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
 /* The formats that have kernels of their own. */
 #define FIRN_EACH_PACKED(X)                                                                                            \
     X(F16, f16)                                                                                                        \

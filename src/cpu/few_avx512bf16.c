@@ -37,16 +37,6 @@ INLINE void unit_weights(firn_type f, const uint8_t *row, const unit_place *u, c
     float_weights(f, row, u, scale, shift, v);
 }
 
-/* As the caches' own prefetchers lose a stream at every short strided piece; see few_x86.h. */
-INLINE void look_ahead(firn_type f, const uint8_t *w, int64_t row_bytes, int group, int j, int64_t first)
-{
-    if (j >= group)
-        return;
-    const uint8_t *p = w + (group + j) * row_bytes + first / SPAN_UNITS * span_bytes(f);
-    for (int64_t i = 0; i < span_bytes(f); i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
-}
-
 /* x are cells, 16 of each unit: those of its first run, then of its second. */
 INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_t *w, int64_t row_bytes, int64_t k,
                          const float *x, int64_t n_cells, float *const *y, int64_t r, bool add)

@@ -2,18 +2,6 @@
  * registers once; every decoded vector serves all rows. See decode_x86.h for the formats. */
 #include "cpu/decode_x86.h"
 
-/* The caches' own prefetchers lose a stream at every short strided piece, so each group of rows asks for the next one:
- * at unit j of a span for row j's piece of it, a few lines at a time, and into the L2, where the request does not hold
- * one of the L1's two dozen miss buffers until memory answers. */
-INLINE void look_ahead(firn_type f, const uint8_t *w, int64_t row_bytes, int group, int j, int64_t first)
-{
-    if (j >= group)
-        return;
-    const uint8_t *p = w + (group + j) * row_bytes + first / SPAN_UNITS * span_bytes(f);
-    for (int64_t i = 0; i < span_bytes(f); i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
-}
-
 /* Columns that share a shift. */
 INLINE int64_t sum_columns(firn_type f)
 {

@@ -18,7 +18,7 @@ enum {
     FIRN_UNIT = 32,
     FIRN_SPAN = 256,  /* columns whose scales are decoded together */
     FIRN_DEPTH = 256, /* depth of a panel */
-    FIRN_FEW_MAX = 8, /* the most rows that any set streams packed bytes for, without panels */
+    FIRN_FEW_MAX = 4, /* the most rows that any set streams packed bytes for, without panels */
     FIRN_PACE = 32,
     FIRN_SLACK = 16, /* cells that packing a strip may write past its end */
 };
