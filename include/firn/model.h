@@ -151,6 +151,8 @@ FIRN_API void firn_session_router_losses(const firn_session *session, double los
 /* ---- generation: a key/value cache of n_ctx tokens ---- */
 typedef struct firn_generator firn_generator;
 
+/* n_ctx tokens fit; a cache of them is allocated at once, F32. adapter may be NULL. Device, model and adapter must
+ * outlive the generator, and the adapter's values are read at every feed. */
 FIRN_API firn_status firn_generator_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                            firn_adapter *adapter, int64_t n_ctx, firn_generator **generator);
 FIRN_API void firn_generator_destroy(firn_generator *generator);

@@ -1,5 +1,5 @@
 /* The shared block builder: every architecture's block is put together here, from what its descriptor and the file say.
- * This file owns the slots and the products with adapters, and joins the parts: attention.c, ffn.c.
+ * This file owns the slots and the products with adapters, and joins the parts: attention.c, mla.c, ffn.c.
  *
  * Shapes innermost first: d = n_embd, n = n_tokens. LoRA is part of the product: y = W x + s B (A x), s = alpha / rank;
  * the scale goes onto A x, the smallest tensor. */

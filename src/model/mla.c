@@ -14,7 +14,7 @@
  * Stretched contexts (YaRN, factor f, m = rope.scaling.yarn_log_multiplier / 0.1, a = rope.scaling.attn_factor):
  *     cos and sin are multiplied by a, times 1 + 0.1 ln f where m is 0 and the type is yarn
  *     scale = (A (1 + 0.1 m ln f))^2 / sqrt(nope + rot), A = a, times 1 + 0.1 ln f where m is 0 or the type not yarn
- * Facts: llama.cpp's deepseek2, October 2026. Called by hparams.c (metadata), model.c (tensors), block.c (graph). */
+ * Facts: llama.cpp's deepseek2, October 2026. Called by hparams.c (metadata), wanted.c (tensors), block.c (graph). */
 #include "model/mla.h"
 #include "model/build.h"
 #include "model/hparams.h"
