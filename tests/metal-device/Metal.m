@@ -291,7 +291,9 @@ typedef struct {
         } else {
             c->bytes[j] = memcpy(malloc(_n_bytes[j]), _bytes[j], _n_bytes[j]);
             c->dispatch.buffer[j] = c->bytes[j];
+            c->dispatch.is_bytes[j] = true;
         }
+        c->dispatch.size[j] = have;
     }
 }
 - (void)dispatchThreadgroups:(MTLSize)g threadsPerThreadgroup:(MTLSize)t

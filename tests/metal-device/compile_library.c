@@ -14,6 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef MDEV_COUNTERS /* through LLVM's text, where operations are counted */
+#define MAKE_OBJECT                                                                                                    \
+    "-S -emit-llvm -o $U.ll && python3 $S/count_operations.py $U.ll && " MDEV_CXX                                      \
+    " -O1 -fPIC -shared -Wno-override-module $U.ll -o $U.so"
+#else
+#define MAKE_OBJECT "-shared -o $U.so"
+#endif
+
 static uint64_t hash(uint64_t h, const char *text)
 {
     for (; *text; text++)
@@ -39,9 +47,9 @@ static char *read_all(const char *path)
 /* Of the tools, so that a cache never holds what others made. */
 static uint64_t hash_of_tools(uint64_t h)
 {
-    static const char *const files[] = {"metal2cpp.py", "unit.h",       "msl/metal_stdlib", "msl/types.h",
-                                        "msl/math.h",   "msl/vector.h", "msl/simd.h",       "msl/simdgroup_matrix.h",
-                                        "msl/launch.h", "msl/words.h"};
+    static const char *const files[] = {"metal2cpp.py", "unit.h",       "msl/metal_stdlib",   "msl/types.h",
+                                        "msl/math.h",   "msl/vector.h", "msl/simd.h",         "msl/simdgroup_matrix.h",
+                                        "msl/launch.h", "msl/words.h",  "count_operations.py"};
     char path[512];
 
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -106,12 +114,12 @@ static char *build(const char *source, const char *object)
     char *error = fallible(path, source);
     if (error)
         return error;
-    snprintf(command, sizeof command,
-             "unset LD_PRELOAD LD_LIBRARY_PATH; { python3 %s/metal2cpp.py %s %s.metal %s.cpp && " MDEV_CXX
-             " " MDEV_FLAGS
-             " %s -std=c++17 -O1 -g -fPIC -shared -ffp-contract=off -Wall -Wno-unused -I%s/msl %s.cpp -o %s.so; } "
-             ">%s.log 2>&1",
-             MDEV_SOURCE, defines ? defines : "", stem, stem, defines ? defines : "", MDEV_SOURCE, stem, stem, stem);
+    snprintf(
+        command, sizeof command,
+        "unset LD_PRELOAD LD_LIBRARY_PATH; { S=%s D='%s' U=%s; python3 $S/metal2cpp.py $D $U.metal $U.cpp && " MDEV_CXX
+        " " MDEV_FLAGS " $D -std=c++17 -O1 -g -fPIC -ffp-contract=off -Wall -Wno-unused -I$S/msl $U.cpp " MAKE_OBJECT
+        "; } >%s.log 2>&1",
+        MDEV_SOURCE, defines ? defines : "", stem, stem);
     const int status = system(command);
     if (status != 0) {
         snprintf(path, sizeof path, "%s.log", stem);
@@ -121,8 +129,8 @@ static char *build(const char *source, const char *object)
         if (rename(path, object) != 0)
             error = strdup("the software device cannot rename in its cache");
     }
-    for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s.%s", stem, (const char *[]){"metal", "cpp", "log", "so"}[i]);
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s.%s", stem, (const char *[]){"metal", "cpp", "log", "so", "ll"}[i]);
         unlink(path);
     }
     return error;

@@ -344,6 +344,64 @@ void arm(fiber *f)
     f->armed = true;
 }
 
+/* ---- counters ---- */
+
+void (*the_report)(const mdev_dispatch *, const mdev_counts *);
+
+#ifdef MDEV_COUNTERS
+/* Of the dispatch that runs: the machine's threads are one in this build. */
+mdev_counts counts;
+std::vector<uint32_t> read_by[MDEV_MAX_BUFFERS]; /* by byte: the last threadgroup that read it, from 1 */
+uint32_t threadgroup_number;
+struct range {
+    const char *memory;
+    size_t size;
+};
+std::vector<range> threadgroup_memory;
+
+bool is_in(const void *p, const void *memory, size_t size)
+{
+    return (uintptr_t)p - (uintptr_t)memory < size;
+}
+
+/* What is no memory of MSL's (a thread's stack, its arguments, the lanes' exchange) is passed over. */
+void count_access(const void *p, unsigned n, bool is_store)
+{
+    worker &w = *self;
+    const mdev_dispatch &d = *w.dispatch;
+
+    if (is_in(p, w.current->stack, STACK) || is_in(p, w.current, sizeof *w.current) ||
+        is_in(p, w.simdgroups.data(), w.simdgroups.size() * sizeof w.simdgroups[0]))
+        return;
+    for (auto &r : threadgroup_memory)
+        if (is_in(p, r.memory, r.size)) {
+            (is_store ? counts.threadgroup.written : counts.threadgroup.read) += n;
+            return;
+        }
+    for (int i = 0; i < MDEV_MAX_BUFFERS; i++) {
+        if (!is_in(p, d.buffer[i], d.size[i]) || d.is_bytes[i])
+            continue;
+        (is_store ? counts.buffer[i].written : counts.buffer[i].read) += n;
+        for (size_t at = (const char *)p - (const char *)d.buffer[i], end = at + n; !is_store && at < end; at++)
+            if (read_by[i][at] != threadgroup_number) {
+                read_by[i][at] = threadgroup_number;
+                counts.buffer[i].once++;
+            }
+        return;
+    }
+    if (!is_store)
+        counts.constant += n;
+}
+
+void start_counting(const mdev_dispatch &d)
+{
+    counts = {};
+    threadgroup_number = 0;
+    for (int i = 0; i < MDEV_MAX_BUFFERS; i++)
+        read_by[i].assign(d.is_bytes[i] ? 0 : d.size[i], 0);
+}
+#endif
+
 /* ---- a threadgroup ---- */
 
 void set_position(fiber &f, int kind, unsigned a, unsigned b, unsigned c)
@@ -428,6 +486,13 @@ void run_threadgroup(worker &w, const unsigned at[3])
             shared[i] = new_shared(d.shared[i]);
             w.arena_used += d.shared[i];
         }
+#ifdef MDEV_COUNTERS
+    threadgroup_number++;
+    threadgroup_memory.clear();
+    for (int i = 0; i < MDEV_MAX_THREADGROUP; i++)
+        if (shared[i])
+            threadgroup_memory.push_back({(char *)shared[i], d.shared[i]});
+#endif
 #ifdef MDEV_TSAN
     AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
 #endif
@@ -443,6 +508,9 @@ void run_threadgroup(worker &w, const unsigned at[3])
     switch_to(&w.main, pick());
 
     w.current = nullptr;
+#ifdef MDEV_COUNTERS
+    counts.memory = std::max(counts.memory, w.arena_used);
+#endif
 #ifdef MDEV_TSAN
     for (unsigned i = 0; i < w.n; i++) {
         __tsan_switch_to_fiber(w.fibers[i]->tsan, __tsan_switch_to_fiber_no_sync);
@@ -605,6 +673,11 @@ void mdev_set_threads(int n)
     n_threads = n;
 }
 
+void mdev_set_report(void (*report)(const mdev_dispatch *, const mdev_counts *))
+{
+    the_report = report;
+}
+
 int mdev_run(const mdev_dispatch *d, char *error, size_t size)
 {
     job j;
@@ -623,11 +696,54 @@ int mdev_run(const mdev_dispatch *d, char *error, size_t size)
             std::shuffle(j.order.begin(), j.order.end(), random);
         }
     }
+#ifdef MDEV_COUNTERS
+    n_threads = 1;
+    start_counting(*d);
+#endif
     const unsigned wanted = n_threads ? (unsigned)n_threads : std::thread::hardware_concurrency();
     static crew *const threads = new crew;
     threads->run(j, (unsigned)std::min<uint64_t>(std::max(1u, wanted), (j.total + 7) / 8));
+#ifdef MDEV_COUNTERS
+    if (the_report)
+        the_report(d, &counts);
+#endif
     return j.bad ? -1 : 0;
 }
+
+#ifdef MDEV_COUNTERS
+/* ---- called by kernels that are compiled to count: coverage's callbacks, and count_operations.py's ---- */
+
+#define ACCESS(n)                                                                                                      \
+    void __sanitizer_cov_load##n(const void *p)                                                                        \
+    {                                                                                                                  \
+        count_access(p, n, false);                                                                                     \
+    }                                                                                                                  \
+    void __sanitizer_cov_store##n(const void *p)                                                                       \
+    {                                                                                                                  \
+        count_access(p, n, true);                                                                                      \
+    }
+ACCESS(1)
+ACCESS(2)
+ACCESS(4)
+ACCESS(8)
+ACCESS(16)
+
+/* from NULL: a fill. In words, as the loop was that LLVM took it for. */
+void mdev_count_copy(const char *to, const char *from, size_t n)
+{
+    for (size_t i = 0; i < n; i += 4) {
+        if (from)
+            count_access(from + i, (unsigned)std::min<size_t>(4, n - i), false);
+        count_access(to + i, (unsigned)std::min<size_t>(4, n - i), true);
+    }
+}
+
+void mdev_count_operations(int products, int others)
+{
+    counts.products += (unsigned)products;
+    counts.others += (unsigned)others;
+}
+#endif
 
 /* ---- called by kernels: see msl/types.h ---- */
 
@@ -638,6 +754,10 @@ void mdev_barrier(int simd, int flags, int line)
     (void)flags;
     f->line = line;
     f->op = 0;
+#ifdef MDEV_COUNTERS
+    if (!simd && f->tid == 0)
+        counts.barriers++;
+#endif
 #ifdef MDEV_TSAN
     char *s = self->sync + (simd ? 1 + f->simdgroup : 0);
     if (flags)
@@ -714,6 +834,9 @@ void *mdev_threadgroup_variable(size_t size, int id)
     (void)at;
 #endif
     self->variables.push_back({id, p});
+#ifdef MDEV_COUNTERS
+    threadgroup_memory.push_back({(char *)p, size});
+#endif
     return p;
 }
 }

@@ -4,6 +4,7 @@
 
 #include "unit.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,8 @@ extern "C" {
 typedef struct {
     const mdev_kernel *kernel;
     void *buffer[MDEV_MAX_BUFFERS];
+    size_t size[MDEV_MAX_BUFFERS];       /* bytes from there to the buffer's end */
+    bool is_bytes[MDEV_MAX_BUFFERS];     /* set by setBytes */
     size_t shared[MDEV_MAX_THREADGROUP]; /* bytes of threadgroup memory by index */
     unsigned grid[3], block[3];
 } mdev_dispatch;
@@ -26,6 +29,24 @@ int mdev_run(const mdev_dispatch *dispatch, char *error, size_t size);
 typedef enum { MDEV_FORWARD, MDEV_REVERSE, MDEV_RANDOM } mdev_order;
 void mdev_set_order(mdev_order order, unsigned seed);
 void mdev_set_threads(int n);
+
+/* What one dispatch did, in the build of the device that counts (counters/); elsewhere nothing is reported. Bytes are
+ * those of all loads and stores that its threads made. */
+typedef struct {
+    uint64_t read, written;
+    uint64_t once; /* read, each byte counted once per threadgroup: what a cache of the threadgroup's leaves */
+} mdev_traffic;
+
+typedef struct {
+    mdev_traffic buffer[MDEV_MAX_BUFFERS]; /* device memory; what setBytes bound is constant */
+    mdev_traffic threadgroup;
+    uint64_t constant;         /* bytes read: arguments and tables */
+    uint64_t products, others; /* floating-point operations: of the products' loops; all others */
+    uint64_t barriers;         /* of threadgroups, each counted once for the threads that meet at it */
+    size_t memory;             /* bytes of threadgroup memory */
+} mdev_counts;
+
+void mdev_set_report(void (*report)(const mdev_dispatch *, const mdev_counts *));
 
 #ifdef __cplusplus
 }
