@@ -204,14 +204,14 @@ static firn_status encode_pieces(metal_device *d, const firn_metal_plan *p, cons
                                  firn_metal_work *w)
 {
     const double pieces = k->cut ? ceil(k->flops / firn_metal_max_flops) : 1;
-    const uint32_t n = k->grid[0], size = pieces <= 1 ? n : (uint32_t)fmax(1, ceil((double)n / pieces));
+    const uint32_t n = k->grid[k->axis], size = pieces <= 1 ? n : (uint32_t)fmax(1, ceil((double)n / pieces));
     unsigned char args[FIRN_METAL_MAX_ARG_BYTES];
     char error[FIRN_METAL_ERROR_BYTES];
 
     memcpy(args, k->args, k->n_args);
     w->args = args;
-    for (uint32_t at = 0; at < n; at += w->grid[0]) {
-        w->grid[0] = size < n - at ? size : n - at;
+    for (uint32_t at = 0; at < n; at += w->grid[k->axis]) {
+        w->grid[k->axis] = size < n - at ? size : n - at;
         if (k->cut)
             memcpy(args + k->cut, &at, sizeof at);
         if (!firn_metal_encode(d->runtime, w, error))
@@ -308,6 +308,11 @@ static firn_status wait_all(firn_device *device, firn_fault *fault)
     fault->limit = f->limit;
     f->kind = FIRN_FAULT_NONE;
     return s;
+}
+
+uint64_t firn_metal_command_buffers(const firn_device *device)
+{
+    return firn_metal_n_committed(((const metal_device *)device)->runtime);
 }
 
 /* ---- opening ---- */

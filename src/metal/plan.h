@@ -92,9 +92,10 @@ typedef struct {
     unsigned char args[FIRN_METAL_MAX_ARG_BYTES]; /* buffer(0) */
     size_t n_args, shared;
     uint32_t grid[3], threads;
-    /* May be cut into runs of threadgroups along x: where in args the first one's number (uint32_t) is written, and the
-     * operations of all. 0: it is short. */
+    /* May be cut into runs of threadgroups along an axis of the grid: where in args the first one's number (uint32_t) is
+     * written, and the operations of all. 0: it is short. */
     size_t cut;
+    int axis;
     double flops;
 } firn_metal_dispatch;
 
@@ -111,6 +112,8 @@ firn_status firn_metal_prepare(firn_metal_plan *plan);
 
 /* Operations that one command buffer may have (metal.c): GPUs stop what runs for seconds. */
 extern double firn_metal_max_flops;
+/* Those that the device has been given so far; for tests. */
+uint64_t firn_metal_command_buffers(const firn_device *device);
 
 /* ---- for plan_*.c ---- */
 

@@ -3,6 +3,7 @@
 
 #include "op/util.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { W, X, IDS, TABLE };
@@ -44,6 +45,16 @@ static int64_t column_blocks(const firn_tensor *y, bool back)
     return back ? 1 : firn_metal_tiles(y->ne[0], SIMDGROUPS);
 }
 
+/* Long products are cut along the grid's longest axis. */
+static void may_be_cut(firn_metal_dispatch *d, const firn_tensor *y)
+{
+    for (int i = 1; i < 3; i++)
+        if (d->grid[i] > d->grid[d->axis])
+            d->axis = i;
+    d->cut = offsetof(firn_metal_product_args, first) + (size_t)d->axis * sizeof(uint32_t);
+    d->flops = firn_op_cost(y).flops;
+}
+
 /* ---- dense ---- */
 
 /* `value` is the axis of x along which is summed, `row` that of its rows. */
@@ -71,15 +82,16 @@ static firn_status plan_dense(firn_metal_plan *plan, bool back, firn_metal_kerne
     };
     const int refs[] = {W, X, FIRN_METAL_DST, -1};
     const int64_t batches = y->ne[2] * y->ne[3];
-    if (prefers_tiles((double)y->ne[1])) {
-        firn_metal_dispatch *d = firn_metal_add(plan, tiled, weight, &a, sizeof a, refs);
+    const bool tiles = prefers_tiles((double)y->ne[1]);
+    firn_metal_dispatch *d = firn_metal_add(plan, tiles ? tiled : rows, weight, &a, sizeof a, refs);
+    if (tiles) {
         firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_COLUMNS), firn_metal_tiles(y->ne[1], TILE_ROWS), batches,
                         TILE_THREADS);
         d->shared = TILE_SHARED;
     } else {
-        firn_metal_grid(firn_metal_add(plan, rows, weight, &a, sizeof a, refs), column_blocks(y, back), y->ne[1],
-                        batches, TILE_THREADS);
+        firn_metal_grid(d, column_blocks(y, back), y->ne[1], batches, TILE_THREADS);
     }
+    may_be_cut(d, y);
     return FIRN_OK;
 }
 
@@ -177,8 +189,9 @@ static firn_status plan_routed(firn_metal_plan *plan, bool back, firn_metal_kern
     const int second = table ? TABLE : FIRN_METAL_NONE;
     if (!prefers_tiles((double)slots / (double)firn_max_i64(1, experts))) {
         const int refs[] = {W, X, FIRN_METAL_DST, IDS, second, -1};
-        firn_metal_grid(firn_metal_add(plan, rows, weight, &a, sizeof a, refs), column_blocks(y, back), slots, 1,
-                        TILE_THREADS);
+        firn_metal_dispatch *d = firn_metal_add(plan, rows, weight, &a, sizeof a, refs);
+        firn_metal_grid(d, column_blocks(y, back), slots, 1, TILE_THREADS);
+        may_be_cut(d, y);
         return FIRN_OK;
     }
     size_t sorted, starts;
@@ -188,6 +201,7 @@ static firn_status plan_routed(firn_metal_plan *plan, bool back, firn_metal_kern
     d->refs[3].offset = sorted;
     d->shared = TILE_SHARED;
     firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_COLUMNS), a.n_tiles, 1, TILE_THREADS);
+    may_be_cut(d, y);
     return FIRN_OK;
 }
 
@@ -222,5 +236,6 @@ firn_status firn_metal_plan_out_prod_id(firn_metal_plan *plan)
     d->refs[3].offset = sorted;
     d->refs[4].offset = starts;
     firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_THREADS), y->ne[1], y->ne[2], TILE_THREADS);
+    may_be_cut(d, y);
     return FIRN_OK;
 }

@@ -47,6 +47,7 @@ typedef struct {
 /* Encodes into the open command buffer, opening one when there is none. Work runs in order. */
 bool firn_metal_encode(firn_metal_runtime *m, const firn_metal_work *work, char *error);
 void firn_metal_commit(firn_metal_runtime *m);
+uint64_t firn_metal_n_committed(const firn_metal_runtime *m); /* command buffers so far */
 /* Commits, waits for all; the first command buffer that ended in error gives the sentence. *seconds: how long the
  * device was busy since the last wait (NULL: not wanted). */
 bool firn_metal_wait(firn_metal_runtime *m, double *seconds, char *error);

@@ -31,6 +31,7 @@ struct firn_metal_runtime {
     void *open, *encoder; /* the command buffer that is being encoded */
     void *flying[IN_FLIGHT];
     int n_flying;
+    uint64_t n_committed;
     double seconds;
     char error[FIRN_METAL_ERROR_BYTES]; /* of the first command buffer that failed since the last wait */
 };
@@ -269,7 +270,13 @@ void firn_metal_commit(firn_metal_runtime *m)
         DROP(m->encoder);
         m->flying[m->n_flying++] = m->open;
         m->open = m->encoder = NULL;
+        m->n_committed++;
     }
+}
+
+uint64_t firn_metal_n_committed(const firn_metal_runtime *m)
+{
+    return m->n_committed;
 }
 
 bool firn_metal_wait(firn_metal_runtime *m, double *seconds, char *error)

@@ -15,6 +15,7 @@ kernel void mul_mat(constant firn_metal_product_args &a [[buffer(0)]], device co
                     uint3 group [[threadgroup_position_in_grid]], ushort lane [[thread_index_in_simdgroup]],
                     ushort simd [[simdgroup_index_in_threadgroup]], ushort n_simd [[simdgroups_per_threadgroup]])
 {
+    group += first_group(a);
     const int c = (int)group.x * n_simd + simd, row = (int)group.y, batch = (int)group.z;
 
     if (c >= a.n_columns)
@@ -31,7 +32,7 @@ kernel void mul_mat_tiled(constant firn_metal_product_args &a [[buffer(0)]], dev
                           threadgroup float *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                           ushort index [[thread_index_in_threadgroup]], ushort simd [[simdgroup_index_in_threadgroup]])
 {
-    dense_tile<W, false>(a, w, x, y, shared, group, index, simd);
+    dense_tile<W, false>(a, w, x, y, shared, group + first_group(a), index, simd);
 }
 
 /* Threadgroup (columns, slot). */
@@ -42,6 +43,7 @@ kernel void mul_mat_id(constant firn_metal_product_args &a [[buffer(0)]], device
                        uint3 group [[threadgroup_position_in_grid]], ushort lane [[thread_index_in_simdgroup]],
                        ushort simd [[simdgroup_index_in_threadgroup]], ushort n_simd [[simdgroups_per_threadgroup]])
 {
+    group += first_group(a);
     const int c = (int)group.x * n_simd + simd, slot = (int)group.y;
     int64_t at = 0;
     float sum = 0;
@@ -62,7 +64,7 @@ kernel void mul_mat_id_tiled(constant firn_metal_product_args &a [[buffer(0)]], 
                              ushort index [[thread_index_in_threadgroup]],
                              ushort simd [[simdgroup_index_in_threadgroup]])
 {
-    routed_tile<W, false>(a, w, x, y, sorted, table, shared, group, index, simd);
+    routed_tile<W, false>(a, w, x, y, sorted, table, shared, group + first_group(a), index, simd);
 }
 
 typedef decltype(mul_mat<weight_f32>) mul_mat_t;

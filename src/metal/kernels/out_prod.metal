@@ -17,6 +17,7 @@ kernel void out_prod(constant firn_metal_product_args &a [[buffer(0)]], device c
                      uint3 group [[threadgroup_position_in_grid]], ushort index [[thread_index_in_threadgroup]],
                      uint3 n_threads [[threads_per_threadgroup]])
 {
+    group += first_group(a);
     const int row = (int)group.y, batch = (int)group.z;
 
     for (int u = index; u < a.n_columns / W::unit; u += (int)n_threads.x)
@@ -30,7 +31,7 @@ kernel void out_prod_tiled(constant firn_metal_product_args &a [[buffer(0)]], de
                            threadgroup float *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
                            ushort index [[thread_index_in_threadgroup]], ushort simd [[simdgroup_index_in_threadgroup]])
 {
-    dense_tile<W, true>(a, w, x, y, shared, group, index, simd);
+    dense_tile<W, true>(a, w, x, y, shared, group + first_group(a), index, simd);
 }
 
 /* Threadgroup (-, slot). */
@@ -40,6 +41,7 @@ kernel void mul_mat_id_back(constant firn_metal_product_args &a [[buffer(0)]], d
                             device const uchar *ids [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
                             ushort index [[thread_index_in_threadgroup]], uint3 n_threads [[threads_per_threadgroup]])
 {
+    group += first_group(a);
     const int slot = (int)group.y, e = expert_of_slot(a, ids, slot);
     const bool found = e >= 0 && e < a.n_experts;
 
@@ -56,7 +58,7 @@ mul_mat_id_back_tiled(constant firn_metal_product_args &a [[buffer(0)]], device 
                       uint3 group [[threadgroup_position_in_grid]], ushort index [[thread_index_in_threadgroup]],
                       ushort simd [[simdgroup_index_in_threadgroup]])
 {
-    routed_tile<W, true>(a, w, x, y, sorted, (device const long *)w, shared, group, index, simd);
+    routed_tile<W, true>(a, w, x, y, sorted, (device const long *)w, shared, group + first_group(a), index, simd);
 }
 
 /* dW[c, j, e] = sum over e's slots, in order, of x[c, slot] dy[j, slot]; threadgroup (columns, j, e). dy's strides are in
@@ -67,6 +69,7 @@ kernel void kernel_out_prod_id(constant firn_metal_product_args &a [[buffer(0)]]
                                uint3 group [[threadgroup_position_in_grid]],
                                ushort index [[thread_index_in_threadgroup]])
 {
+    group += first_group(a);
     const int c = (int)group.x * TILE_THREADS + index, e = (int)group.z;
     float sum = 0;
 

@@ -19,6 +19,12 @@
 
 enum { SIMD = 32, TILE_ROWS = 32, TILE_COLUMNS = 64, TILE_INNER = 32, TILE_THREADS = 128 };
 
+/* A launch may be a part of the grid. */
+static inline uint3 first_group(constant firn_metal_product_args &a)
+{
+    return uint3(a.first[0], a.first[1], a.first[2]);
+}
+
 /* ---- where rows and weights lie ---- */
 
 template <bool ROUTED>
