@@ -18,9 +18,6 @@ firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **
     for (int i = 0; i < n_metal; i++) {
         char metal[16];
         snprintf(metal, sizeof metal, "MTL%d", i);
-        if (strcasecmp(name, metal) == 0 && ctx->precision != FIRN_PRECISION_F32)
-            return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "%s has no kernels of precision %s", metal,
-                             firn_precision_name(ctx->precision));
         if (strcasecmp(name, metal) == 0)
             return firn_metal_open(ctx, i, device);
         snprintf(others + strlen(others), sizeof others - strlen(others), ", %s", metal);

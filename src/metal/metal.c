@@ -21,6 +21,7 @@ double firn_metal_max_flops = 2e11;
 typedef struct {
     firn_device base;
     firn_metal_runtime *runtime;
+    bool bf16;    /* the precision */
     void *faults; /* a firn_metal_fault in shared memory */
     uint64_t wrapped;
     int n_open; /* dispatches since the last commit */
@@ -162,8 +163,10 @@ static firn_status load(metal_device *d, const firn_metal_dispatch *k)
 {
     char name[96], error[FIRN_METAL_ERROR_BYTES];
     const firn_metal_library library = firn_metal_kernel_name(k->kernel, k->weight, name, sizeof name);
+    const bool products = library == FIRN_METAL_LIBRARY_mul_mat || library == FIRN_METAL_LIBRARY_out_prod;
+    const char *head = d->bf16 && products ? "#define FIRN_PRECISION_BF16\n" : "";
 
-    if (firn_metal_pipeline(d->runtime, (int)library, firn_metal_library_text(library), pipeline_number(k), name,
+    if (firn_metal_pipeline(d->runtime, (int)library, head, firn_metal_library_text(library), pipeline_number(k), name,
                             error))
         return FIRN_OK;
     return device_failed(d, name, error);
@@ -346,19 +349,29 @@ int firn_metal_count(void)
     return firn_metal_n_devices();
 }
 
+/* The products' kernels do not compile where there is no bfloat. */
+static firn_status expect_bfloat(metal_device *d)
+{
+    const firn_metal_dispatch k = {.kernel = FIRN_METAL_mul_mat};
+
+    if (load(d, &k) == FIRN_OK)
+        return FIRN_OK;
+    char why[FIRN_METAL_ERROR_BYTES];
+    snprintf(why, sizeof why, "%s", firn_error(d->base.ctx));
+    return firn_fail(d->base.ctx, FIRN_ERR_UNSUPPORTED, "%s has no kernels of precision bf16: %s", d->base.name, why);
+}
+
 firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device)
 {
     char error[FIRN_METAL_ERROR_BYTES], what[120];
     metal_device *d;
 
-    if (ctx->precision != FIRN_PRECISION_F32)
-        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "MTL%d has no kernels of precision %s", number,
-                         firn_precision_name(ctx->precision));
     d = firn_alloc_zeroed(ctx, 1, sizeof *d);
     if (!d)
         return FIRN_ERR_MEMORY;
     d->base.ctx = ctx;
     d->base.backend = &metal_backend;
+    d->bf16 = ctx->precision == FIRN_PRECISION_BF16;
     snprintf(d->base.name, sizeof d->base.name, "MTL%d", number);
     d->runtime = firn_metal_start(number, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
     if (d->runtime)
@@ -369,8 +382,13 @@ firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device)
         return s;
     }
     memset(fault_of(d), 0, sizeof(firn_metal_fault));
+    const firn_status s = d->bf16 ? expect_bfloat(d) : FIRN_OK;
+    if (s != FIRN_OK) {
+        close_device(&d->base);
+        return s;
+    }
     firn_metal_describe(d->runtime, what, sizeof what);
-    snprintf(d->base.about, sizeof d->base.about, "%s", what);
+    snprintf(d->base.about, sizeof d->base.about, "%s%s", what, d->bf16 ? ", precision bf16" : "");
     *device = &d->base;
     return FIRN_OK;
 }

@@ -92,8 +92,8 @@ typedef struct {
     unsigned char args[FIRN_METAL_MAX_ARG_BYTES]; /* buffer(0) */
     size_t n_args, shared;
     uint32_t grid[3], threads;
-    /* May be cut into runs of threadgroups along an axis of the grid: where in args the first one's number (uint32_t) is
-     * written, and the operations of all. 0: it is short. */
+    /* May be cut into runs of threadgroups along an axis of the grid: where in args the first one's number (uint32_t)
+     * is written, and the operations of all. 0: it is short. */
     size_t cut;
     int axis;
     double flops;

@@ -28,10 +28,10 @@ void *firn_metal_buffer_wrap(firn_metal_runtime *m, void *pages, size_t size);
 void firn_metal_buffer_release(void *buffer);
 void *firn_metal_buffer_contents(void *buffer);
 
-/* The pipeline number `pipeline`, kernel `name` of library number `library` with that text: compiled when it is first
- * asked for. False with the compiler's words. */
-bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *text, int pipeline, const char *name,
-                         char *error);
+/* The pipeline number `pipeline`, kernel `name` of library number `library` with that text behind `head`: compiled when
+ * it is first asked for. False with the compiler's words. */
+bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, const char *text, int pipeline,
+                         const char *name, char *error);
 
 typedef struct {
     int pipeline;

@@ -168,15 +168,23 @@ void *firn_metal_buffer_contents(void *buffer)
 
 /* ---- pipelines ---- */
 
-static bool compile(firn_metal_runtime *m, int library, const char *text, char *error)
+static bool compile(firn_metal_runtime *m, int library, const char *head, const char *text, char *error)
 {
     NSError *e = nil;
+    const size_t size = strlen(head) + strlen(text) + 1;
+    char *all = malloc(size);
+    if (!all) {
+        say(error, "no memory for the kernels' source");
+        return false;
+    }
+    snprintf(all, size, "%s%s", head, text);
     MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
     options.fastMathEnabled = NO;
-    id<MTLLibrary> l = [OBJECT(id<MTLDevice>, m->device) newLibraryWithSource:[NSString stringWithUTF8String:text]
+    id<MTLLibrary> l = [OBJECT(id<MTLDevice>, m->device) newLibraryWithSource:[NSString stringWithUTF8String:all]
                                                                       options:options
                                                                         error:&e];
     RELEASE(options);
+    free(all);
     if (!l) {
         say_error(error, e);
         return false;
@@ -185,14 +193,14 @@ static bool compile(firn_metal_runtime *m, int library, const char *text, char *
     return true;
 }
 
-bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *text, int pipeline, const char *name,
-                         char *error)
+bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, const char *text, int pipeline,
+                         const char *name, char *error)
 {
     if (m->pipelines[pipeline])
         return true;
     @autoreleasepool {
         NSError *e = nil;
-        if (!m->libraries[library] && !compile(m, library, text, error))
+        if (!m->libraries[library] && !compile(m, library, head, text, error))
             return false;
         id<MTLFunction> function =
             [OBJECT(id<MTLLibrary>, m->libraries[library]) newFunctionWithName:[NSString stringWithUTF8String:name]];

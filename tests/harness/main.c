@@ -29,7 +29,8 @@ static int usage(void)
         "                        [--precision f32|bf16] [--output console|csv|json] [--case NAME=VALUE,...,type=TYPE]\n"
         "  -o OP       one operation; -b CPU every kernel set of the CPU, -b CPU:NAME one of them;\n"
         "              -b Metal every Metal device, -b MTL0 the first\n"
-        "  --precision kernel sets of that precision alone; otherwise those of bf16 run the matrix products alone\n"
+        "  --precision kernel sets and devices of that precision alone; otherwise kernel sets of bf16 run the\n"
+        "              matrix products alone, and devices are f32\n"
         "  -p REGEX    cases whose text, as the console shows it, matches (bugs: defects whose name does)\n"
         "  --case      (perf) this case of the operation -o instead of the table's\n"
         "  bugs        plants defects in operations, one at a time, and wants each caught\n",
@@ -463,14 +464,18 @@ static void run_set(options *o, tally *sum, const firn_kernel_set *set, const re
     sum->skipped += child.skipped;
 }
 
-/* The devices that are not the CPU, as "MTL0": -b Metal, or one by its name. */
+/* The devices that are not the CPU, as "MTL0": -b Metal, or one by its name. Bf16 only where it is asked for. */
 static void run_devices(options *o, tally *sum, const regex_t *pattern)
 {
+    firn_precision precision = FIRN_PRECISION_F32;
+
+    if (o->precision)
+        firn_precision_from_name(o->precision, &precision);
     for (int i = 0; i < 16; i++) {
         char name[16];
         target t;
         snprintf(name, sizeof name, "MTL%d", i);
-        if (wanted(o, "Metal", name) && target_open(&t, name, name, FIRN_PRECISION_F32))
+        if (wanted(o, "Metal", name) && target_open(&t, name, name, precision))
             add_target(o, sum, &t, pattern);
     }
 }
@@ -498,7 +503,7 @@ static int run_all(options *o)
         for (int i = 0; firn_kernel_sets[i] && !(one && sum.targets); i++)
             if (firn_kernel_sets[i]->usable())
                 run_set(o, &sum, firn_kernel_sets[i], pattern);
-        if (!one && (!o->precision || strcmp(o->precision, "f32") == 0))
+        if (!one)
             run_devices(o, &sum, pattern);
     }
     if (o->pattern)

@@ -661,6 +661,19 @@ void read_environment()
 } // namespace
 
 extern "C" {
+/* How clang rounds to bfloat; not in every libgcc. To nearest, ties to even. */
+__bf16 __truncsfbf2(float value)
+{
+    uint32_t bits;
+    uint16_t high;
+    __bf16 result;
+
+    memcpy(&bits, &value, sizeof bits);
+    high = (uint16_t)(value != value ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    memcpy(&result, &high, sizeof result);
+    return result;
+}
+
 void mdev_set_order(mdev_order order, unsigned seed)
 {
     read_environment();

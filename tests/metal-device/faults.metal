@@ -59,7 +59,7 @@ kernel void swizzles(device float *p [[buffer(0)]], ushort t [[thread_index_in_t
 #ifdef __HAVE_BFLOAT__
 kernel void with_bfloat(device float *p [[buffer(0)]], ushort t [[thread_index_in_threadgroup]])
 {
-    p[t] = (float)(bfloat)1.00390625f;
+    p[t] = (float)(bfloat)(1.00390625f + t);
 }
 #endif
 

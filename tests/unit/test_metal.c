@@ -3,6 +3,7 @@
 #include "unit/unit.h"
 
 #include "core/backend.h"
+#include "format/common.h"
 #include "metal/plan.h"
 #include "metal/runtime.h"
 
@@ -65,7 +66,8 @@ static void every_kernel_of_the_table_is_there(void **state)
     for (int k = 0; k < FIRN_METAL_N_KERNELS; k++)
         for (int w = 0; w < (firn_metal_is_typed((firn_metal_kernel)k) ? firn_metal_n_weights : 1); w++, n++) {
             const firn_metal_library l = firn_metal_kernel_name((firn_metal_kernel)k, w, name, sizeof name);
-            if (!firn_metal_pipeline(m, (int)l, firn_metal_library_text(l), k * firn_metal_n_weights + w, name, error))
+            if (!firn_metal_pipeline(m, (int)l, "", firn_metal_library_text(l), k * firn_metal_n_weights + w, name,
+                                     error))
                 fail_msg("%s: %s", name, error);
         }
     assert_true(n > 8 * firn_metal_n_weights); /* the products' */
@@ -80,9 +82,6 @@ static void there_is_a_list_of_devices(void **state)
     (void)state;
     assert_int_equal(firn_device_open(ctx, "MTL9", &device), FIRN_ERR_UNSUPPORTED);
     assert_non_null(strstr(firn_error(ctx), "there is no device 'MTL9' here; there is: CPU, MTL0"));
-    firn_context_set_precision(ctx, FIRN_PRECISION_BF16);
-    assert_int_equal(firn_device_open(ctx, "MTL0", &device), FIRN_ERR_UNSUPPORTED);
-    assert_non_null(strstr(firn_error(ctx), "no kernels of precision bf16"));
     firn_context_destroy(ctx);
 }
 
@@ -256,6 +255,23 @@ static void a_command_buffer_that_fails_is_a_sentence(void **state)
 }
 #endif
 
+#ifdef FIRN_METAL_DEVICE
+static void no_bfloat_is_a_sentence(void **state)
+{
+    firn_context *ctx = firn_context_create(NULL);
+    firn_device *device;
+
+    (void)state;
+    setenv("MDEV_DEFINES", "-DMSL_NO_BFLOAT", 1);
+    firn_context_set_precision(ctx, FIRN_PRECISION_BF16);
+    assert_int_equal(firn_device_open(ctx, "MTL0", &device), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(ctx), "MTL0 has no kernels of precision bf16: "));
+    assert_non_null(strstr(firn_error(ctx), "the device has no bfloat"));
+    unsetenv("MDEV_DEFINES");
+    firn_context_destroy(ctx);
+}
+#endif
+
 /* What attention gives on MTL0 where a command buffer may have that many operations. */
 static void attend(double max_flops, float *result, size_t n_bytes)
 {
@@ -310,6 +326,128 @@ static void long_kernels_are_cut_without_changing_a_bit(void **state)
     assert_memory_equal(whole, cut, sizeof whole);
 }
 
+/* Products of few rows and of many. */
+enum { INNER = 96, COLUMNS = 160, EXPERTS = 3, USED = 2, FEW = 4, MANY = 70, N_PRODUCTS = 9 };
+enum { PRODUCT_BYTES = 4 * INNER * COLUMNS * EXPERTS, PLACE = 1 << 18 };
+
+typedef struct {
+    unsigned char bytes[N_PRODUCTS][PRODUCT_BYTES];
+    size_t size[N_PRODUCTS];
+    uint64_t command_buffers;
+} products;
+
+static float bf16_of(float v)
+{
+    return firn_bf16_to_float(firn_float_to_bf16(v));
+}
+
+/* What MTL0 gives where a command buffer may have that many operations; `before`: operands are bf16 already. */
+static void multiply(double max_flops, firn_precision precision, bool before, products *p)
+{
+    const double usual = firn_metal_max_flops;
+    fixture f = {.ctx = firn_context_create(NULL)};
+    static float values[INNER * COLUMNS * EXPERTS];
+    static int32_t id[USED * MANY];
+    firn_tensor *y[N_PRODUCTS], *in[12];
+    int n = 0, n_in = 0;
+
+    firn_context_set_precision(f.ctx, precision);
+    assert_int_equal(firn_device_open(f.ctx, "MTL0", &f.device), FIRN_OK);
+    assert_int_equal(firn_graph_create(f.ctx, &f.g), FIRN_OK);
+    firn_tensor *w = in[n_in++] = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){INNER, COLUMNS, EXPERTS}, "w");
+    firn_tensor *one = in[n_in++] = firn_slot(f.g, FIRN_F32, 2, (int64_t[]){INNER, COLUMNS}, "one");
+    for (int many = 0; many < 2; many++) {
+        const int64_t t = many ? MANY : FEW;
+        firn_tensor *x = in[n_in++] = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){INNER, 1, t}, "x");
+        firn_tensor *dy = in[n_in++] = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){COLUMNS, USED, t}, "dy");
+        firn_tensor *d = in[n_in++] = firn_slot(f.g, FIRN_F32, 2, (int64_t[]){t, COLUMNS}, "d");
+        firn_tensor *ids = in[n_in++] = firn_slot(f.g, FIRN_I32, 2, (int64_t[]){USED, t}, "ids");
+        y[n++] = firn_mul_mat(f.g, one, firn_reshape(f.g, x, 2, (int64_t[]){INNER, t}));
+        y[n++] = firn_out_prod(f.g, one, d);
+        y[n++] = firn_mul_mat_id(f.g, w, x, ids, NULL);
+        y[n++] = firn_mul_mat_id_back(f.g, w, dy, ids);
+        if (many)
+            y[n++] = firn_out_prod_id(f.g, x, dy, ids, EXPERTS);
+    }
+    for (int i = 0; i < n; i++)
+        firn_output(f.g, y[i]);
+    firn_metal_max_flops = max_flops;
+    if (firn_plan_create(f.device, f.g, &f.plan) != FIRN_OK)
+        fail_msg("%s", firn_error(f.ctx));
+    assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, (size_t)32 * PLACE, &f.memory), FIRN_OK);
+    assert_true(firn_plan_arena_bytes(f.plan) <= PLACE && firn_plan_work_bytes(f.plan) <= PLACE);
+    assert_int_equal(firn_exec_memory(f.exec, f.memory, (size_t)30 * PLACE, f.memory, (size_t)31 * PLACE), FIRN_OK);
+    for (int i = 0; i < INNER * COLUMNS * EXPERTS; i++) {
+        values[i] = (float)(i * 37 % 1009) / 1009.0f - 0.5f;
+        if (before)
+            values[i] = bf16_of(values[i]);
+    }
+    for (int i = 0; i < USED * MANY; i++)
+        id[i] = i * 5 % 7 % EXPERTS;
+    for (int i = 0; i < n_in + n; i++) {
+        firn_tensor *t = i < n_in ? in[i] : y[i - n_in];
+        if (i < n_in)
+            assert_int_equal(firn_buffer_write(f.memory, (size_t)i * PLACE, t->type == FIRN_I32 ? (void *)id : values,
+                                               firn_n_bytes(t)),
+                             FIRN_OK);
+        assert_int_equal(firn_exec_bind(f.exec, t, f.memory, (size_t)i * PLACE), FIRN_OK);
+    }
+    p->command_buffers = firn_metal_command_buffers(f.device);
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    p->command_buffers = firn_metal_command_buffers(f.device) - p->command_buffers;
+    for (int i = 0; i < n; i++) {
+        p->size[i] = firn_n_bytes(y[i]);
+        assert_true(p->size[i] <= sizeof p->bytes[i]);
+        assert_int_equal(firn_buffer_read(f.memory, (size_t)(n_in + i) * PLACE, p->bytes[i], p->size[i]), FIRN_OK);
+    }
+    firn_metal_max_flops = usual;
+    close_fixture(&f);
+}
+
+static void long_products_are_cut_without_changing_a_bit(void **state)
+{
+    static products whole, cut;
+
+    (void)state;
+    multiply(1e12, FIRN_PRECISION_F32, false, &whole);
+    multiply(1e5, FIRN_PRECISION_F32, false, &cut);
+    assert_int_equal(whole.command_buffers, 1);
+    assert_true(cut.command_buffers >= 3 * N_PRODUCTS);
+    for (int i = 0; i < N_PRODUCTS; i++)
+        assert_memory_equal(whole.bytes[i], cut.bytes[i], whole.size[i]);
+}
+
+static double difference(const products *a, const products *b, int i)
+{
+    double error = 0, size = 0;
+
+    for (size_t at = 0; at < a->size[i]; at += 4) {
+        float u, v;
+        memcpy(&u, a->bytes[i] + at, 4);
+        memcpy(&v, b->bytes[i] + at, 4);
+        error += ((double)u - (double)v) * ((double)u - (double)v);
+        size += (double)v * (double)v;
+    }
+    return error / size;
+}
+
+/* Precision bf16 is what rounded operands give. */
+static void bf16_rounds_both_operands(void **state)
+{
+    static products bf16, rounded, exact;
+
+    (void)state;
+    multiply(1e12, FIRN_PRECISION_BF16, false, &bf16);
+    multiply(1e12, FIRN_PRECISION_F32, true, &rounded);
+    multiply(1e12, FIRN_PRECISION_F32, false, &exact);
+    for (int i = 0; i < N_PRODUCTS; i++) {
+        assert_true(difference(&bf16, &rounded, i) < 1e-11);
+        assert_true(difference(&bf16, &exact, i) > 1e-7 && difference(&bf16, &exact, i) < 4e-4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,8 +461,11 @@ int main(void)
 #ifdef FIRN_METAL_DEVICE
         cmocka_unit_test(a_kernel_that_does_not_compile_is_a_sentence),
         cmocka_unit_test(a_command_buffer_that_fails_is_a_sentence),
+        cmocka_unit_test(no_bfloat_is_a_sentence),
 #endif
         cmocka_unit_test(long_kernels_are_cut_without_changing_a_bit),
+        cmocka_unit_test(long_products_are_cut_without_changing_a_bit),
+        cmocka_unit_test(bf16_rounds_both_operands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,8 +61,8 @@ mul_mat_id_back_tiled(constant firn_metal_product_args &a [[buffer(0)]], device 
     routed_tile<W, true>(a, w, x, y, sorted, (device const long *)w, shared, group + first_group(a), index, simd);
 }
 
-/* dW[c, j, e] = sum over e's slots, in order, of x[c, slot] dy[j, slot]; threadgroup (columns, j, e). dy's strides are in
- * w_row (j) and w_batch (slot, token). An expert without slots gets zeros. */
+/* dW[c, j, e] = sum over e's slots, in order, of x[c, slot] dy[j, slot]; threadgroup (columns, j, e). dy's strides are
+ * in w_row (j) and w_batch (slot, token). An expert without slots gets zeros. */
 kernel void kernel_out_prod_id(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *x [[buffer(1)]],
                                device const uchar *dy [[buffer(2)]], device uchar *y [[buffer(3)]],
                                device const int *sorted [[buffer(4)]], device const int *starts [[buffer(5)]],
@@ -77,10 +77,10 @@ kernel void kernel_out_prod_id(constant firn_metal_product_args &a [[buffer(0)]]
         return;
     for (int i = starts[e]; i < starts[e + 1]; i++) {
         const int slot = sorted[i];
-        const float d = *(device const float *)(dy + (int64_t)group.y * a.w_row +
-                                                (int64_t)(slot % a.n_used) * a.w_batch[0] +
-                                                (int64_t)(slot / a.n_used) * a.w_batch[1]);
-        sum += d * *(device const float *)(row_of_x<true>(a, x, slot, 0) + (int64_t)c * a.x_value);
+        const float d =
+            *(device const float *)(dy + (int64_t)group.y * a.w_row + (int64_t)(slot % a.n_used) * a.w_batch[0] +
+                                    (int64_t)(slot / a.n_used) * a.w_batch[1]);
+        sum += rounded(d) * rounded(*(device const float *)(row_of_x<true>(a, x, slot, 0) + (int64_t)c * a.x_value));
     }
     ((device float *)(y + (int64_t)group.y * a.y_row + (int64_t)e * a.y_token))[c] = sum;
 }

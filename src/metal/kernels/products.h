@@ -10,12 +10,30 @@
  *
  * Rows form (few rows per weight): forward, a simdgroup sums along a row of w; back, a thread owns `unit` columns and
  * walks w's rows. Tiled form: TILE_ROWS x TILE_COLUMNS of y per threadgroup on 8x8 simdgroup matrices; both operands
- * are staged as float (half would cost 1e-7 of normalized squared error, and gradients are small numbers). */
+ * are staged as float (half would cost 1e-7 of normalized squared error, and gradients are small numbers).
+ *
+ * The host defines FIRN_PRECISION_BF16 before the text for `--precision bf16`: both operands are rounded to bfloat, to
+ * nearest even, and tiles are staged so; sums stay float. */
 #ifndef FIRN_METAL_PRODUCTS_H
 #define FIRN_METAL_PRODUCTS_H
 
 #include "metal/kernels/args.h"
 #include "metal/kernels/formats.h"
+
+#ifndef FIRN_PRECISION_BF16
+typedef float operand;
+typedef simdgroup_float8x8 operand8x8;
+#elif defined(__HAVE_BFLOAT__)
+typedef bfloat operand;
+typedef simdgroup_bfloat8x8 operand8x8;
+#else
+#error "the device has no bfloat"
+#endif
+
+static inline float rounded(float value)
+{
+    return (float)(operand)value;
+}
 
 enum { SIMD = 32, TILE_ROWS = 32, TILE_COLUMNS = 64, TILE_INNER = 32, TILE_THREADS = 128 };
 
@@ -79,7 +97,7 @@ static inline float simd_row_sum(constant firn_metal_product_args &a, device con
     for (int u = lane; u < a.n_inner / W::unit; u += SIMD) {
         W::read(w_row, u, w);
         for (int i = 0; i < W::unit; i++)
-            sum += w[i] * *(device const float *)(x + (int64_t)(u * W::unit + i) * a.x_value);
+            sum += rounded(w[i]) * rounded(*(device const float *)(x + (int64_t)(u * W::unit + i) * a.x_value));
     }
     return simd_sum(sum);
 }
@@ -94,10 +112,10 @@ static inline void walk_rows(constant firn_metal_product_args &a, bool found, de
     for (int i = 0; i < W::unit; i++)
         sum[i] = 0;
     for (int l = 0; found && l < a.n_inner; l++) {
-        const float d = *(device const float *)(x + (int64_t)l * a.x_value);
+        const float d = rounded(*(device const float *)(x + (int64_t)l * a.x_value));
         W::read(w + (int64_t)l * a.w_row, u, row);
         for (int i = 0; i < W::unit; i++)
-            sum[i] += d * row[i];
+            sum[i] += d * rounded(row[i]);
     }
     for (int i = 0; i < W::unit; i++)
         y[u * W::unit + i] = sum[i];
@@ -109,7 +127,7 @@ static inline void walk_rows(constant firn_metal_product_args &a, bool found, de
  * [TILE_COLUMNS][TILE_INNER] (forward); the result takes their place. */
 template <typename W, bool BACK>
 static inline void load_weights(constant firn_metal_product_args &a, device const uchar *w, int column0, int l0,
-                                threadgroup float *tile, ushort thread_index)
+                                threadgroup operand *tile, ushort thread_index)
 {
     const int along = BACK ? TILE_COLUMNS : TILE_INNER, across = BACK ? TILE_INNER : TILE_COLUMNS;
     const int first = BACK ? column0 : l0, first_row = BACK ? l0 : column0;
@@ -122,14 +140,14 @@ static inline void load_weights(constant firn_metal_product_args &a, device cons
         if (inside)
             W::read(w + (int64_t)(first_row + r) * a.w_row, (first + at) / W::unit, values);
         for (int j = 0; j < W::unit; j++)
-            tile[r * along + at + j] = inside ? values[j] : 0.0f;
+            tile[r * along + at + j] = (operand)(inside ? values[j] : 0.0f);
     }
 }
 
 /* `order` maps rows of the tile to slots; row0 the first, n how many. */
 template <bool ROUTED>
 static inline void load_x(constant firn_metal_product_args &a, device const uchar *x, device const int *order, int row0,
-                          int n, int batch, int l0, threadgroup float *tile, ushort thread_index)
+                          int n, int batch, int l0, threadgroup operand *tile, ushort thread_index)
 {
     for (int i = thread_index; i < TILE_ROWS * TILE_INNER; i += TILE_THREADS) {
         const int r = i / TILE_INNER, l = i % TILE_INNER;
@@ -138,7 +156,7 @@ static inline void load_x(constant firn_metal_product_args &a, device const ucha
             const int row = ROUTED ? order[row0 + r] : row0 + r;
             value = *(device const float *)(row_of_x<ROUTED>(a, x, row, batch) + (int64_t)(l0 + l) * a.x_value);
         }
-        tile[i] = value;
+        tile[i] = (operand)value;
     }
 }
 
@@ -148,7 +166,7 @@ static inline void tile_product(constant firn_metal_product_args &a, bool found,
                                 device const uchar *x, device uchar *y, device const int *order, int column0, int row0,
                                 int n, int batch, threadgroup float *shared, ushort thread_index, ushort simd)
 {
-    threadgroup float *x_tile = shared, *w_tile = shared + TILE_ROWS * TILE_INNER;
+    threadgroup operand *x_tile = (threadgroup operand *)shared, *w_tile = x_tile + TILE_ROWS * TILE_INNER;
     const int row = simd / 2 * 16, column = simd % 2 * 32;
     simdgroup_float8x8 sum[2][4];
 
@@ -160,7 +178,7 @@ static inline void tile_product(constant firn_metal_product_args &a, bool found,
         load_weights<W, BACK>(a, w, column0, l0, w_tile, thread_index);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (int l = 0; l < TILE_INNER; l += 8) {
-            simdgroup_float8x8 mx[2], mw;
+            operand8x8 mx[2], mw;
             for (int i = 0; i < 2; i++)
                 simdgroup_load(mx[i], x_tile + (row + 8 * i) * TILE_INNER + l, TILE_INNER);
             for (int j = 0; j < 4; j++) {
