@@ -106,8 +106,9 @@ static firn_status buffer_wrap(firn_device *device, const void *memory, size_t s
     FIRN_TRY(expect_room(d, whole));
     void *buffer = size ? firn_metal_buffer_wrap(d->runtime, (char *)memory - skip, whole) : NULL;
     if (buffer) {
+        FIRN_TRY(create_handle(d, b, buffer, skip));
         d->wrapped += whole;
-        return create_handle(d, b, buffer, skip);
+        return FIRN_OK;
     }
     FIRN_TRY(buffer_create(device, size, b));
     if (size)

@@ -1,5 +1,6 @@
 /* The Metal backend, on a Mac or on the software Metal device: kernels are all there, memory is used in place, and what
  * goes wrong comes back as a sentence. What the operations compute is test-backend-ops' affair. */
+#include "unit/countdown.h"
 #include "unit/unit.h"
 
 #include "core/backend.h"
@@ -448,6 +449,84 @@ static void bf16_rounds_both_operands(void **state)
     }
 }
 
+/* Goes on only while all is well. */
+#define DO(call)                                                                                                       \
+    do {                                                                                                               \
+        if (s == FIRN_OK)                                                                                              \
+            s = (call);                                                                                                \
+    } while (0)
+
+/* A routed product and its sum with itself: from opening the device to closing it. */
+static firn_status open_plan_and_run(firn_context *ctx)
+{
+    static float w_bytes[32 * 4 * 3], result[2 * 4 * 2 * 5];
+    const size_t place = 1 << 12;
+    fixture f = {.ctx = ctx};
+    firn_buffer *wrapped = NULL;
+    firn_status s = firn_device_open(ctx, "MTL0", &f.device);
+
+    DO(firn_graph_create(ctx, &f.g));
+    if (s == FIRN_OK) {
+        firn_tensor *w = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){32, 4, 3}, "w");
+        firn_tensor *x = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){32, 1, 5}, "x");
+        firn_tensor *ids = firn_slot(f.g, FIRN_I32, 2, (int64_t[]){2, 5}, "ids");
+        firn_tensor *y = firn_mul_mat_id(f.g, w, x, ids, NULL);
+        firn_tensor *out = firn_output(f.g, firn_add(f.g, y, y));
+        DO(firn_plan_create(f.device, f.g, &f.plan));
+        DO(firn_exec_create(f.plan, &f.exec));
+        DO(firn_buffer_create(f.device, 8 * place, &f.memory));
+        DO(firn_buffer_wrap(f.device, w_bytes, sizeof w_bytes, &wrapped));
+        DO(firn_buffer_clear(f.memory, 0, 8 * place));
+        DO(firn_exec_memory(f.exec, f.memory, 4 * place, f.memory, 6 * place));
+        DO(firn_exec_bind(f.exec, w, wrapped, 0));
+        DO(firn_exec_bind(f.exec, x, f.memory, 0));
+        DO(firn_exec_bind(f.exec, ids, f.memory, place));
+        DO(firn_exec_bind(f.exec, out, f.memory, 2 * place));
+        DO(firn_exec_run(f.exec, 0, FIRN_RUN_CHECK));
+        DO(firn_device_wait(f.device));
+        DO(firn_buffer_read(f.memory, 2 * place, result, 4 * 2 * 5 * sizeof *result));
+    }
+    firn_exec_destroy(f.exec);
+    firn_plan_destroy(f.plan);
+    firn_buffer_destroy(wrapped);
+    firn_buffer_destroy(f.memory);
+    firn_graph_destroy(f.g);
+    firn_device_close(f.device);
+    return s;
+}
+
+/* Each allocation fails once, alone, and once with all that follow. */
+static void every_allocation_may_fail(void **state)
+{
+    char error[FIRN_METAL_ERROR_BYTES];
+    firn_metal_runtime *m = firn_metal_start(0, 1, 1, error);
+    long tried = 0;
+
+    (void)state;
+    assert_non_null(m);
+    const uint64_t before = firn_metal_allocated(m);
+    for (int once = 0; once < 2; once++) {
+        bool came = true;
+        for (long k = 0; came; k++, tried++) {
+            countdown memory = {1, 0, once};
+            firn_context *ctx = firn_context_create(
+                &(firn_context_params){.n_threads = 1, .allocator = {count_alloc, count_realloc, count_free, &memory}});
+            assert_non_null(ctx);
+            memory.left = k;
+            const firn_status s = open_plan_and_run(ctx);
+            came = memory.left < 0;
+            if (s != (came ? FIRN_ERR_MEMORY : FIRN_OK) || (came && !strstr(firn_error(ctx), "memory")))
+                fail_msg("allocation %ld failing: %s, '%s'", k, firn_status_name(s), firn_error(ctx));
+            firn_context_destroy(ctx);
+            if (memory.live != 0 || firn_metal_allocated(m) != before)
+                fail_msg("allocation %ld failing: %ld blocks and %lld bytes of the device are still held", k,
+                         memory.live, (long long)(firn_metal_allocated(m) - before));
+        }
+    }
+    assert_true(tried > 20);
+    firn_metal_stop(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -466,6 +545,7 @@ int main(void)
         cmocka_unit_test(long_kernels_are_cut_without_changing_a_bit),
         cmocka_unit_test(long_products_are_cut_without_changing_a_bit),
         cmocka_unit_test(bf16_rounds_both_operands),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
