@@ -31,10 +31,10 @@
 
 #include <string.h>
 
-#if defined(__OPTIMIZE__)
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define INLINE static inline __attribute__((always_inline))
 #else
-/* Left to themselves where nothing is optimized: forced inlining without constants would take minutes. */
+/* Left to themselves for debuggers and sanitizers: forced inlining of all instances would take minutes. */
 #define INLINE static inline
 #endif
 
