@@ -41,8 +41,8 @@ typedef struct firn_op {
      * Without the function: the bytes of the tensors, and `flops` operations per element of y (0: one). */
     firn_cost (*cost)(const firn_tensor *y);
     int flops;
-    int64_t (*items)(const firn_tensor *y);  /* NULL: the rows of y */
-    size_t (*work)(const firn_tensor *y);    /* NULL: none */
+    int64_t (*items)(const firn_tensor *y);                               /* NULL: the rows of y */
+    size_t (*work)(const firn_tensor *y);                                 /* NULL: none */
     void (*reference)(const firn_call *call, int64_t begin, int64_t end); /* NULL for views */
 } firn_op;
 

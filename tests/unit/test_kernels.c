@@ -532,7 +532,7 @@ static void make_k_huge(firn_product *p)
 #define CHANGES(X)                                                                                                     \
     X(p->kind = (firn_product_kind)5, "5 is no kind of product")                                                       \
     X(p->kind = (firn_product_kind)-1, "-1 is no kind of product")                                                     \
-    X(p->precision = (firn_precision)2, "2 is no precision")                                               \
+    X(p->precision = (firn_precision)2, "2 is no precision")                                                           \
     X(p->n_threads = 4, "4 threads were asked for; the context has 3")                                                 \
     X(p->n_threads = -1, "-1 threads were asked for; the context has 3")                                               \
     X(p->w.type = (firn_type)99, "MUL_MAT_ID: w cannot be of type 99: it has no decoder")                              \

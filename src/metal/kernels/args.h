@@ -66,7 +66,7 @@ typedef struct {
     int32_t n_used, n_shared, n_experts, n_tiles;
     int32_t n_batch, w_repeat[2]; /* dense: x's inner batches, and w's along each axis */
     int32_t has_table;
-    uint32_t first[3]; /* the first threadgroup's number along each axis of the grid, where a launch is cut */
+    uint32_t first[3];   /* the first threadgroup's number along each axis of the grid, where a launch is cut */
     int64_t last_offset; /* with a table: the last byte at which a whole expert fits */
     int64_t w_row, w_expert, w_batch[2];
     int64_t x_value, x_row, x_token, x_batch[2];

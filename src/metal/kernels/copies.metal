@@ -1,5 +1,5 @@
-/* Elements that change place or type: copies and gathers. A thread has one element (a block of a packed type where it is
- * moved whole), or one unit of a packed row that is decoded. The contracts stand in src/op/{copy,rows}.c. */
+/* Elements that change place or type: copies and gathers. A thread has one element (a block of a packed type where it
+ * is moved whole), or one unit of a packed row that is decoded. The contracts stand in src/op/{copy,rows}.c. */
 #include <metal_stdlib>
 using namespace metal;
 
@@ -48,8 +48,8 @@ kernel void kernel_convert(constant firn_metal_node_args &a [[buffer(0)]], devic
 /* ---- rows of weights: threadgroup (units, row of y) ---- */
 
 template <typename W>
-static inline void decode_unit(constant firn_metal_node_args &a, device const uchar *row, bool found, int u, long number,
-                               device float *y)
+static inline void decode_unit(constant firn_metal_node_args &a, device const uchar *row, bool found, int u,
+                               long number, device float *y)
 {
     float w[16];
 
