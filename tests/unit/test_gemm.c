@@ -502,10 +502,19 @@ static void check_kinds(const shape *s, int format)
 
 /* ---- tests ---- */
 
+/* The thread sanitizer is ten times slower, and neither formats nor sizes differ in what threads share. */
+#if defined(__SANITIZE_THREAD__)
+enum { EVERY = 6 };
+static const firn_type large_formats[] = {FIRN_F32, FIRN_Q4_1};
+#else
+enum { EVERY = 1 };
+static const firn_type large_formats[] = {FIRN_F32, FIRN_F16, FIRN_Q4_1, FIRN_Q4_K, FIRN_Q6_K, FIRN_IQ4_NL, FIRN_Q3_K};
+#endif
+
 static void routed_shapes(void **state)
 {
     (void)state;
-    for (int f = 0; f < N_FORMATS; f++) {
+    for (int f = 0; f < N_FORMATS; f += EVERY) {
         const int64_t b = firn_type_block(formats[f].type);
         /* spans that are not whole, where a format allows it */
         const int64_t wide = b == 256 ? 512 : b == 1 ? 333 : 352 / b * b;
@@ -541,11 +550,6 @@ static void routed_shapes(void **state)
 
 static void large_shapes(void **state)
 {
-#if defined(__SANITIZE_THREAD__) /* ten times slower, and formats do not differ in what threads share */
-    static const firn_type chosen[] = {FIRN_F32, FIRN_Q4_1};
-#else
-    static const firn_type chosen[] = {FIRN_F32, FIRN_F16, FIRN_Q4_1, FIRN_Q4_K, FIRN_Q6_K, FIRN_IQ4_NL, FIRN_Q3_K};
-#endif
     static const shape shapes[] = {
         {.k = 768, .m = 517, .n_expert = 2, .n_used = 2, .n_tokens = 13, .x_slots = 1},
         {.k = 256, .m = 40, .n_expert = 2, .n_used = 2, .n_tokens = 300, .x_slots = 1, .one_expert = true},
@@ -553,10 +557,10 @@ static void large_shapes(void **state)
     };
 
     (void)state;
-    all_teams = true;
+    all_teams = EVERY == 1;
     for (int f = 0; f < N_FORMATS; f++)
-        for (size_t c = 0; c < sizeof chosen / sizeof *chosen; c++)
-            for (size_t i = 0; chosen[c] == formats[f].type && i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t c = 0; c < sizeof large_formats / sizeof *large_formats; c++)
+            for (size_t i = 0; large_formats[c] == formats[f].type && i < sizeof shapes / sizeof *shapes; i++)
                 check_kinds(&shapes[i], f);
     all_teams = false;
 }
@@ -567,7 +571,7 @@ static void tile_edges(void **state)
     static const int64_t sizes[] = {1, 2, 5, 6, 7, 8, 13, 15, 16, 17, 31, 32, 33};
 
     (void)state;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += EVERY)
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
             const shape dense = {.k = sizes[i],
                                  .m = sizes[(i + j) % 13],
@@ -603,7 +607,7 @@ static void thin_shapes(void **state)
 static void dense_batches(void **state)
 {
     (void)state;
-    for (int f = 0; f < N_FORMATS; f++) {
+    for (int f = 0; f < N_FORMATS; f += EVERY) {
         const int64_t b = firn_type_block(formats[f].type), k = b == 1 ? 37 : b == 256 ? 256 : 3 * b;
         const shape shapes[] = {
             {.k = k, .m = 21, .n = 3, .n2 = 4, .n3 = 3, .w_n2 = 2, .w_n3 = 1, .row_pad = 4},
