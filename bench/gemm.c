@@ -9,15 +9,9 @@
  * --clock cpu, which counts this process's time only (the prototype's figures agreed with quiet two-thread runs within
  * 2 points). */
 #include "cpu/gemm.h"
-#include "bench/burst.h"
-#include "core/random.h"
+#include "bench/measure.h"
 
 #include <getopt.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { SAMPLES_MAX = 400, ROUTINGS = 8, COLD_BYTES = 96 << 20 };
 
@@ -57,28 +51,14 @@ static struct {
     firn_pool *pool;
 } options = {.threads = 1, .samples = 9, .patience = 5};
 
-static double clock_now(clockid_t clock)
+static clockid_t the_clock(void)
 {
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return options.cpu_clock ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
 }
 
 static double now(void)
 {
-    return clock_now(options.cpu_clock ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC);
-}
-
-static void *need(size_t bytes)
-{
-    void *p = aligned_alloc(4096, (bytes + 4096) / 4096 * 4096);
-
-    if (!p) {
-        fprintf(stderr, "bench-gemm: no memory for %zu bytes\n", bytes);
-        exit(1);
-    }
-    return p;
+    return clock_now(the_clock());
 }
 
 /* ---- the limit ---- */
@@ -95,13 +75,11 @@ static int burst_lanes(void)
 }
 
 /* GFLOP/s of all threads. */
-static double burst_rate(void)
+static double burst_gflops(void)
 {
     const burst b = burst_of_lanes(burst_lanes());
-    const double t = now();
 
-    firn_pool_run(options.pool, b.work, NULL);
-    return 1e-9 * burst_flops(&b, options.threads) / (now() - t);
+    return 1e-9 * burst_rate(&b, options.pool, options.threads, the_clock());
 }
 
 /* ---- one case ---- */
@@ -131,19 +109,6 @@ static void run(job *j, int64_t round)
     firn_pool_run(options.pool, run_on_team, j);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n == 0 ? NAN : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 static void measure(job *j, const char *layer_name, const char *op, firn_type type, double rows_per_expert)
 {
     static double best_burst;
@@ -158,11 +123,11 @@ static void measure(job *j, const char *layer_name, const char *op, firn_type ty
         repeat = (int)(1e-3 / (once + 1e-7)) + 1; /* clocks are coarse */
     const double deadline = clock_now(CLOCK_MONOTONIC) + options.patience;
     for (; taken < SAMPLES_MAX && kept < options.samples && clock_now(CLOCK_MONOTONIC) < deadline; taken++) {
-        const double before = burst_rate();
+        const double before = burst_gflops();
         t = now();
         for (int i = 0; i < repeat; i++)
             run(j, (int64_t)taken * repeat + i);
-        const double took = (now() - t) / repeat, after = burst_rate();
+        const double took = (now() - t) / repeat, after = burst_gflops();
         best_burst = fmax(best_burst, fmax(before, after));
         if (fmin(before, after) < 0.9 * best_burst)
             continue;
@@ -177,15 +142,6 @@ static void measure(job *j, const char *layer_name, const char *op, firn_type ty
     fflush(stdout);
 }
 
-static float *random_floats(int64_t n)
-{
-    float *p = need((size_t)n * sizeof *p);
-
-    for (int64_t i = 0; i < n; i++)
-        p[i] = 2 * firn_random_unit(1, 2, (uint64_t)i) - 1;
-    return p;
-}
-
 /* Random bytes are random weights; only their halves must not be wild, and the values do not matter here. */
 static void random_weights(firn_type type, uint8_t *w, int64_t n)
 {
@@ -198,29 +154,12 @@ static void random_weights(firn_type type, uint8_t *w, int64_t n)
         w[i] = (uint8_t)firn_random(5, 6, (uint64_t)i) & 0xbb; /* no exponent of all ones at any offset */
 }
 
-static void route(const layer *l, int64_t n_tokens, int32_t *ids)
-{
-    uint64_t n = 0;
-
-    for (int64_t t = 0; t < ROUTINGS * n_tokens; t++)
-        for (int64_t s = 0; s < l->n_used; s++) {
-            int32_t *token = ids + t * l->n_used;
-            bool fresh;
-            do {
-                token[s] = (int32_t)firn_random_below(7, 8, n++, (uint64_t)l->n_expert);
-                fresh = true;
-                for (int64_t i = 0; i < s; i++)
-                    fresh = fresh && token[i] != token[s];
-            } while (!fresh);
-        }
-}
-
 static void bench_case(const layer *l, firn_gemm_kind kind, firn_type type, int64_t n_tokens)
 {
     const bool routed = l->n_expert > 0, outer = kind == FIRN_GEMM_OUTER;
     const int64_t k = l->k, m = l->m, slots = n_tokens * l->n_used, n_groups = routed ? l->n_expert : 1;
     const int64_t row = (int64_t)firn_row_bytes(type, k), x_slots = l->own_x ? l->n_used : 1;
-    float *x = random_floats(k * n_tokens * x_slots), *dy = random_floats(m * slots);
+    float *x = random_floats(k * n_tokens * x_slots, 1), *dy = random_floats(m * slots, 2);
     float *out = need((size_t)(outer ? k * m * n_groups : firn_max_i64(k, m) * slots) * sizeof *out);
     job j = {.flops = 2.0 * (double)k * (double)m * (double)slots};
     firn_gemm *g = &j.g;
@@ -235,7 +174,7 @@ static void bench_case(const layer *l, firn_gemm_kind kind, firn_type type, int6
     g->n = n_tokens;
     if (routed) {
         j.ids = need((size_t)(ROUTINGS * slots) * sizeof *j.ids);
-        route(l, n_tokens, j.ids);
+        random_routing(j.ids, l->n_used, ROUTINGS * n_tokens, l->n_expert);
         g->ids = j.ids;
         g->ids_nb[0] = 4;
         g->ids_nb[1] = 4 * l->n_used;
@@ -409,7 +348,7 @@ int main(int argc, char **argv)
         return 1;
     double best = 0;
     for (int i = 0; i < 50; i++)
-        best = fmax(best, burst_rate());
+        best = fmax(best, burst_gflops());
     printf("burst %.1f GFLOP/s of F32 in %d lanes on %d threads, kernel set %s\n", best, burst_lanes(), options.threads,
            set_of()->name);
     if (one.k)

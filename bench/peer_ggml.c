@@ -12,16 +12,10 @@
  *
  * ggml reads the same packed bytes where they lie (no repacking) but rounds activations to 8 bits before it multiplies;
  * `apart` is the normalized mean squared difference of the two results. It has no gradient through packed experts. */
-#include "bench/burst.h"
-#include "core/random.h"
+#include "bench/measure.h"
 #include "firn/kernels.h"
 
 #include <dlfcn.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { ROUTINGS = 8, COLD_BYTES = 96 << 20, SAMPLES_MAX = 64 };
 
@@ -167,29 +161,14 @@ typedef struct {
     } ggml;
 } problem;
 
-static double clock_now(clockid_t clock)
+static clockid_t the_clock(void)
 {
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return options.cpu_clock ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
 }
 
 static double now(void)
 {
-    return clock_now(options.cpu_clock ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC);
-}
-
-static void *need(size_t bytes)
-{
-    void *p = aligned_alloc(4096, (bytes + 4096) / 4096 * 4096);
-
-    if (!p) {
-        fprintf(stderr, "peer-ggml: no memory for %zu bytes\n", bytes);
-        exit(1);
-    }
-    memset(p, 0, bytes);
-    return p;
+    return clock_now(the_clock());
 }
 
 static void must(firn_status status)
@@ -198,15 +177,6 @@ static void must(firn_status status)
         return;
     fprintf(stderr, "peer-ggml: %s\n", firn_error(options.ctx));
     exit(1);
-}
-
-static float *random_floats(int64_t n, uint64_t seed)
-{
-    float *p = need((size_t)n * sizeof *p);
-
-    for (int64_t i = 0; i < n; i++)
-        p[i] = 2 * firn_random_unit(seed, 0, (uint64_t)i) - 1;
-    return p;
 }
 
 /* Experts of different random weights would take minutes to encode; the values do not matter to the speed, so that each
@@ -226,24 +196,6 @@ static void fill_weights(problem *p)
         memcpy(p->weights + c * p->copy_bytes, p->weights, (size_t)p->copy_bytes);
     free(packed);
     free(rows);
-}
-
-static void route(problem *p)
-{
-    const layer *l = p->l;
-    uint64_t draws = 0;
-
-    for (int64_t t = 0; t < ROUTINGS * p->n_tokens; t++)
-        for (int64_t s = 0; s < l->n_used; s++) {
-            int32_t *token = p->ids + t * l->n_used;
-            bool fresh;
-            do {
-                token[s] = (int32_t)firn_random_below(7, 8, draws++, (uint64_t)l->n_expert);
-                fresh = true;
-                for (int64_t i = 0; i < s; i++)
-                    fresh = fresh && token[i] != token[s];
-            } while (!fresh);
-        }
 }
 
 static bool ggml_prepare(problem *p)
@@ -282,7 +234,7 @@ static void prepare(problem *p, const layer *l, firn_type type, int64_t n_tokens
     p->out_ggml = need((size_t)(l->m * slots) * sizeof(float));
     p->dx = need((size_t)(l->k * slots) * sizeof(float));
     p->ids = need((size_t)(ROUTINGS * slots) * sizeof *p->ids);
-    route(p);
+    random_routing(p->ids, l->n_used, ROUTINGS * n_tokens, l->n_expert);
     const firn_array w = firn_array_dense(type, p->weights, l->k, l->m, l->n_expert, 1);
     const firn_array ids = firn_array_dense(FIRN_I32, p->ids, l->n_used, n_tokens, 1, 1);
     p->forward = (firn_product){.kind = FIRN_PRODUCT_MUL_MAT_ID,
@@ -337,26 +289,11 @@ static void run(problem *p, int way, int64_t round)
     must(firn_product_run(options.ctx, f, p->work, p->work_bytes));
 }
 
-static double burst_rate(void)
+static double burst_now(void)
 {
     const burst b = burst_of_lanes(8);
-    const double t = now();
 
-    firn_pool_run(options.pool, b.work, NULL);
-    return burst_flops(&b, options.threads) / (now() - t);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n == 0 ? NAN : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+    return burst_rate(&b, options.pool, options.threads, the_clock());
 }
 
 /* Seconds of one run, over enough runs for the clock; the threads have been at work just before. */
@@ -402,12 +339,12 @@ static void measure(problem *p)
         bool quiet = true;
         for (int way = 0; way < N_WAYS; way++) {
             ggml.threadpool_pause(threadpool); /* its threads would go on spinning beside the others */
-            const double before = burst_rate();
+            const double before = burst_now();
             if (way == GGML)
                 ggml.threadpool_resume(threadpool);
             seconds[way][kept] = seconds_of(p, way, &round);
             ggml.threadpool_pause(threadpool);
-            const double after = burst_rate();
+            const double after = burst_now();
             best_burst = fmax(best_burst, fmax(before, after));
             quiet = quiet && fmin(before, after) >= options.gate / 100 * best_burst;
             percent[way][kept] = 200 * flops / seconds[way][kept] / (before + after);
@@ -441,7 +378,7 @@ static void measure_all(void)
     double best = 0;
 
     for (int i = 0; i < 50; i++)
-        best = fmax(best, burst_rate());
+        best = fmax(best, burst_now());
     printf("FMA burst %.1f GFLOP/s on %d threads\n\n", best * 1e-9, options.threads);
     printf("| layer | type | tokens (rows per expert) | firn GFLOP/s (of the burst) | ggml | firn/ggml | firn's "
            "gradient | "

@@ -5,27 +5,7 @@
  * Random tokens, one window. Prints tokens per second (median), the profile of all steps, and the share. */
 #include "firn/model.h"
 
-#include "core/random.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
+#include "bench/measure.h"
 
 #define MUST(call)                                                                                                     \
     do {                                                                                                               \
@@ -88,16 +68,15 @@ int main(int argc, char **argv)
     printf("%s\n%lld trained values, plan %.0f MiB, %d of %d blocks kept\n", firn_device_about(device),
            (long long)adapter->n_values, (double)memory.total / 1048576, memory.blocks_kept, memory.blocks);
     for (int s = -1; s < n_steps; s++) {
-        const double start = now();
+        const double start = clock_now(CLOCK_MONOTONIC);
         if (s == 0)
             firn_device_profile(device, true);
         firn_session_zero_gradients(session);
         MUST(firn_session_gradient(session, &batch, 1.0f / (float)(n - 1), &loss, &count));
         if (s >= 0)
-            seconds[s] = now() - start;
+            seconds[s] = clock_now(CLOCK_MONOTONIC) - start;
     }
-    qsort(seconds, (size_t)n_steps, sizeof *seconds, by_value);
-    const double median = seconds[n_steps / 2];
+    const double middle = median(seconds, (int)n_steps);
     const firn_profile_row *rows;
     int n_rows;
     double all = 0, products = 0, flops = 0;
@@ -108,7 +87,7 @@ int main(int argc, char **argv)
         products += is_product(rows[i].op) ? rows[i].seconds : 0;
     }
     printf("loss %.4f; %.1f tokens/s, %.0f GFLOP/s over the whole step\n\n%-22s %7s %8s %6s %9s %8s\n",
-           loss / (double)count, n / median, flops / n_steps / median * 1e-9, "operation", "calls", "ms/step", "share",
+           loss / (double)count, n / middle, flops / n_steps / middle * 1e-9, "operation", "calls", "ms/step", "share",
            "GFLOP/s", "GB/s");
     for (int i = 0; i < n_rows; i++)
         printf("%-22s %7llu %8.1f %5.1f%% %9.1f %8.1f\n", rows[i].op,
@@ -116,7 +95,7 @@ int main(int argc, char **argv)
                100 * rows[i].seconds / all, rows[i].flops / rows[i].seconds * 1e-9,
                rows[i].bytes / rows[i].seconds * 1e-9);
     printf("\nproducts and attention: %.1f %% of the time in operations, %.1f %% of the step\n", 100 * products / all,
-           100 * products / n_steps / median);
+           100 * products / n_steps / middle);
     free(ids);
     free(seconds);
     firn_session_destroy(session);

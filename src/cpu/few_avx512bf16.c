@@ -149,17 +149,6 @@ INLINE void back_rows(firn_type f, const int group, const int n, const uint8_t *
     }
 }
 
-INLINE void back(firn_type f, const int n, const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from,
-                 int64_t to, const float *const *dy, float *const *dx, bool add)
-{
-    int64_t r = 0;
-
-    for (; r + 8 <= m; r += 8)
-        back_rows(f, 8, n, w + r * row_bytes, row_bytes, k, from, to, dy, dx, r, add);
-    for (; r < m; r++)
-        back_rows(f, 1, n, w + r * row_bytes, row_bytes, k, from, to, dy, dx, r, add);
-}
-
 #include "cpu/few_row.h"
 FIRN_EACH_PACKED(FEW_ROW)
 

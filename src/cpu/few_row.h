@@ -1,5 +1,17 @@
-/* A format's row of functions for a few rows, from forward() and back() of the including file: their counts become
- * constants, so that the sums live in registers. */
+/* What every file of a few rows ends with, over its own forward() and back_rows(). */
+
+INLINE void back(firn_type f, const int n, const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from,
+                 int64_t to, const float *const *dy, float *const *dx, bool add)
+{
+    int64_t r = 0;
+
+    for (; r + 8 <= m; r += 8)
+        back_rows(f, 8, n, w + r * row_bytes, row_bytes, k, from, to, dy, dx, r, add);
+    for (; r < m; r++)
+        back_rows(f, 1, n, w + r * row_bytes, row_bytes, k, from, to, dy, dx, r, add);
+}
+
+/* A format's row of functions: the counts become constants, so that the sums live in registers. */
 #define FEW_ROW(CODE, name)                                                                                            \
     static void forward_##name(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,        \
                                const float *const *x, float *sums, float *const *y, bool add)                          \

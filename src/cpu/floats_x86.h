@@ -107,4 +107,10 @@ static void decode(firn_type type, const void *packed, int64_t n, float *out)
         firn_decode_row(type, h + i, n - i, out + i); /* i is 0 except for the two */
 }
 
-#define FIRN_PACKERS .panel_straight = panel_straight, .panel_transposed = panel_transposed, .decode = decode
+/* What every kernel set of these files has: tile and the strips are named alike wherever they come from. */
+#define FIRN_PACKED_OF(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
+#define FIRN_FEW_OF(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
+#define FIRN_X86_KERNELS                                                                                               \
+    .wide_attention = true, .few_rows = 4, .tile = tile, .strip_from_rows = strip_from_rows,                           \
+    .strip_from_columns = strip_from_columns, .panel_straight = panel_straight, .panel_transposed = panel_transposed,  \
+    .decode = decode, .packed = {FIRN_EACH_PACKED(FIRN_PACKED_OF)}

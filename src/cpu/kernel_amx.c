@@ -207,9 +207,6 @@ static void strip_from_columns(const float *const *columns, int64_t at, int64_t 
         }
 }
 
-#define PACKED(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
-#define FEW(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
-
 const firn_kernel_set SET = {
     .name = SET_NAME,
     .usable = usable,
@@ -220,13 +217,7 @@ const firn_kernel_set SET = {
     .strip_whole = ROWS,
     .panels = 2,
     .step_whole = ROWS,
-    .wide_attention = true,
-    .few_rows = 4,
-    .tile = tile,
-    .strip_from_rows = strip_from_rows,
-    .strip_from_columns = strip_from_columns,
-    FIRN_PACKERS,
-    .packed = {FIRN_EACH_PACKED(PACKED)},
-    .few = {FIRN_EACH_PACKED(FEW)},
+    FIRN_X86_KERNELS,
+    .few = {FIRN_EACH_PACKED(FIRN_FEW_OF)},
 };
 #endif

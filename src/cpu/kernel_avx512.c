@@ -16,9 +16,6 @@ static bool usable(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-#define PACKED(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
-#define FEW(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
-
 const firn_kernel_set firn_kernel_set_avx512 = {
     .name = "avx512",
     .usable = usable,
@@ -27,14 +24,8 @@ const firn_kernel_set firn_kernel_set_avx512 = {
     .strip_whole = 1,
     .panels = 2,
     .step_whole = 1,
-    .wide_attention = true,
-    .few_rows = 4,
-    .strip_from_rows = strip_from_rows,
-    .strip_from_columns = strip_from_columns,
-    .tile = tile,
     .tile_rows = tile_rows,
-    FIRN_PACKERS,
-    .packed = {FIRN_EACH_PACKED(PACKED)},
-    .few = {[FIRN_F32] = &FIRN_SET(few_f32), FIRN_EACH_PACKED(FEW)},
+    FIRN_X86_KERNELS,
+    .few = {[FIRN_F32] = &FIRN_SET(few_f32), FIRN_EACH_PACKED(FIRN_FEW_OF)},
 };
 #endif

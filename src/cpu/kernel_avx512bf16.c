@@ -15,9 +15,6 @@ static bool usable(void)
     return firn_kernel_set_avx512.usable() && __builtin_cpu_supports("avx512bf16");
 }
 
-#define PACKED(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
-#define FEW(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
-
 const firn_kernel_set firn_kernel_set_avx512bf16 = {
     .name = "avx512bf16",
     .usable = usable,
@@ -26,13 +23,7 @@ const firn_kernel_set firn_kernel_set_avx512bf16 = {
     .strip_whole = 1,
     .panels = 2,
     .step_whole = 1,
-    .wide_attention = true,
-    .few_rows = 4,
-    .strip_from_rows = strip_from_rows,
-    .strip_from_columns = strip_from_columns,
-    .tile = tile,
-    FIRN_PACKERS,
-    .packed = {FIRN_EACH_PACKED(PACKED)},
-    .few = {FIRN_EACH_PACKED(FEW)},
+    FIRN_X86_KERNELS,
+    .few = {FIRN_EACH_PACKED(FIRN_FEW_OF)},
 };
 #endif

@@ -162,5 +162,9 @@ void firn_scalar_panel_straight(const float *const *rows, int64_t at, int n_colu
                                 float *second);
 void firn_scalar_panel_transposed(const float *const *rows, int64_t at, int n_rows, int64_t depth, float *panel);
 void firn_scalar_decode(firn_type type, const void *packed, int64_t n, float *out);
+#define FIRN_SCALAR_PACKERS                                                                                            \
+    .strip_from_rows = firn_scalar_strip_from_rows, .strip_from_columns = firn_scalar_strip_from_columns,              \
+    .panel_straight = firn_scalar_panel_straight, .panel_transposed = firn_scalar_panel_transposed,                    \
+    .decode = firn_scalar_decode
 
 #endif

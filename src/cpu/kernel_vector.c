@@ -120,9 +120,5 @@ const firn_kernel_set firn_kernel_set_vector = {
     .step_whole = 1,
     .tile = tile,
     .tile_rows = tile_rows,
-    .strip_from_rows = firn_scalar_strip_from_rows,
-    .strip_from_columns = firn_scalar_strip_from_columns,
-    .panel_straight = firn_scalar_panel_straight,
-    .panel_transposed = firn_scalar_panel_transposed,
-    .decode = firn_scalar_decode,
+    FIRN_SCALAR_PACKERS,
 };

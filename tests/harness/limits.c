@@ -1,20 +1,7 @@
 /* What the machine can do: the limits that perf's percentages are of. */
 #include "harness.h"
 
-#include "bench/burst.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "bench/measure.h"
 
 static volatile float sink;
 
@@ -27,9 +14,7 @@ static double best_flops(firn_pool *pool)
 
     for (int k = 0; k < 2; k++)
         for (int i = 0; bursts[k].usable && i < RUNS; i++) {
-            const double start = now();
-            firn_pool_run(pool, bursts[k].work, NULL);
-            const double rate = burst_flops(&bursts[k], n) / (now() - start);
+            const double rate = burst_rate(&bursts[k], pool, n, CLOCK_MONOTONIC);
             best = rate > best ? rate : best;
         }
     return best;
@@ -70,9 +55,9 @@ static double best_bandwidth(firn_pool *pool)
     }
     memory m = {data, size / sizeof *data};
     for (int i = 0; i < 3; i++) {
-        const double start = now();
+        const double start = clock_now(CLOCK_MONOTONIC);
         firn_pool_run(pool, read_work, &m);
-        const double rate = (double)size / (now() - start);
+        const double rate = (double)size / (clock_now(CLOCK_MONOTONIC) - start);
         best = rate > best ? rate : best;
     }
     return best;
