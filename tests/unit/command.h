@@ -73,4 +73,19 @@ UNUSED static int firn(const char *args)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* What firn says of arguments that it refuses: the whole of its words, newline included. */
+typedef struct {
+    const char *args;
+    int status;
+    const char *sentence;
+} refusal;
+
+UNUSED static void check_refusals(const refusal *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(firn(cases[i].args), cases[i].status);
+        assert_string_equal(err, cases[i].sentence);
+    }
+}
+
 #endif

@@ -100,6 +100,21 @@ UNUSED double nmse(const float *x, const float *r, int64_t n)
     return error / norm;
 }
 
+/* That the file at path is no model, in words that hold the sentence; returns the status. */
+UNUSED firn_status model_refused(const char *path, const char *sentence)
+{
+    firn_context *ctx = firn_context_create(NULL);
+    firn_model *model = NULL;
+    const firn_status status = firn_model_open(ctx, path, &model);
+
+    assert_int_not_equal(status, FIRN_OK);
+    assert_null(model);
+    if (!strstr(firn_error(ctx), sentence))
+        fail_msg("expected '%s' in: %s", sentence, firn_error(ctx));
+    firn_context_destroy(ctx);
+    return status;
+}
+
 /* ---- reference cases ---- */
 
 UNUSED int verify(const char *folder)

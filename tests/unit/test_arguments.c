@@ -4,7 +4,7 @@
 #include "firn/kernels.h"
 #include "firn/ops.h"
 #include "firn/train.h"
-#include "model/random_model.h"
+#include "unit/smallest.h"
 #include "unit/unit.h"
 
 #include <dirent.h>
@@ -864,22 +864,7 @@ static void every_call_is_here(void **state)
 
 static int setup(void **state)
 {
-    static const firn_random_shape shape = {.name = "smallest",
-                                            .arch = "qwen3moe",
-                                            .pre = "qwen2",
-                                            .n_vocab = 300,
-                                            .n_embd = 32,
-                                            .n_layer = 1,
-                                            .n_head = 2,
-                                            .n_head_kv = 1,
-                                            .n_head_dim = 16,
-                                            .n_ff = 32,
-                                            .n_expert = 4,
-                                            .n_expert_used = 2,
-                                            .n_ff_expert = 32,
-                                            .n_ctx = 128,
-                                            .rope_base = 1e4f,
-                                            .eps = 1e-6f};
+    const firn_random_shape shape = smallest_shape(1);
 
     (void)state;
     ctx = firn_context_create(&(firn_context_params){.n_threads = 1});

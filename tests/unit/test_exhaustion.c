@@ -10,7 +10,6 @@
 #include "firn/kernels.h"
 #include "firn/train.h"
 #include "model/quantize.h"
-#include "model/random_model.h"
 #include "model/sample.h"
 #include "model/upcycle.h"
 #include "text/chat.h"
@@ -20,6 +19,7 @@
 #include "train/peft.h"
 #include "unit/countdown.h"
 #include "unit/families.h"
+#include "unit/smallest.h"
 #include "unit/unit.h"
 
 #include <dirent.h>
@@ -635,22 +635,7 @@ static int setup(void **state)
                                 "{\"prompt\": \"red\", \"completion\": \" green\"}\n"
                                 "{\"text\": \"the winter is long and the water is ice\"}\n"
                                 "{\"prompt\": \"blue\", \"completion\": \" north\"}\n";
-    static const firn_random_shape shape = {.name = "smallest",
-                                            .arch = "qwen3moe",
-                                            .pre = "qwen2",
-                                            .n_vocab = 300,
-                                            .n_embd = 32,
-                                            .n_layer = 2,
-                                            .n_head = 2,
-                                            .n_head_kv = 1,
-                                            .n_head_dim = 16,
-                                            .n_ff = 32,
-                                            .n_expert = 4,
-                                            .n_expert_used = 2,
-                                            .n_ff_expert = 32,
-                                            .n_ctx = 128,
-                                            .rope_base = 1e4f,
-                                            .eps = 1e-6f};
+    const firn_random_shape shape = smallest_shape(2);
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
     firn_model *m = NULL;
     firn_adapter *a = NULL;

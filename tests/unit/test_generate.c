@@ -233,11 +233,7 @@ static void a_conversation_goes_on_where_it_was(void **state)
 static void it_refuses_in_words(void **state)
 {
     (void)state;
-    static const struct {
-        const char *args;
-        int status;
-        const char *sentence;
-    } cases[] = {
+    static const refusal cases[] = {
         {"generate m.gguf", 2,
          "firn: there is nothing to continue: give -p PROMPT, --prompts FILE or --chat (firn generate --help)\n"},
         {"generate m.gguf -p a --prompts b", 2, "firn: give either --prompt or --prompts (firn generate --help)\n"},
@@ -250,10 +246,7 @@ static void it_refuses_in_words(void **state)
         {"generate m.gguf -p ''", 1, "firn: the prompt is empty, and this vocabulary puts nothing in front of it\n"},
     };
     write_text("bad.jsonl", "{\"prompt\": \"a\"}\n[]\n");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(firn(cases[i].args), cases[i].status);
-        assert_string_equal(err, cases[i].sentence);
-    }
+    check_refusals(cases, sizeof cases / sizeof *cases);
 }
 
 int main(void)

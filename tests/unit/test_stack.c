@@ -214,15 +214,8 @@ static void test_bits(void **state)
 
 static void refused(const fault *f, const char *sentence)
 {
-    firn_context *ctx = firn_context_create(NULL);
-    firn_model *model = NULL;
-
     take_apart(draw("tiny", FIRN_F32), TURN, f, in_scratch("bad.gguf"));
-    assert_int_not_equal(firn_model_open(ctx, in_scratch("bad.gguf"), &model), FIRN_OK);
-    assert_null(model);
-    if (!strstr(firn_error(ctx), sentence))
-        fail_msg("expected '%s' in: %s", sentence, firn_error(ctx));
-    firn_context_destroy(ctx);
+    model_refused(in_scratch("bad.gguf"), sentence);
 }
 
 static void test_refused(void **state)

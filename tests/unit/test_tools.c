@@ -16,11 +16,7 @@
 static void commands_refuse_in_words(void **state)
 {
     (void)state;
-    static const struct {
-        const char *args;
-        int status;
-        const char *sentence;
-    } cases[] = {
+    static const refusal cases[] = {
         {"info", 2,
          "firn: an argument is missing: firn info MODEL [--context N] [--targets LIST] [--json] | firn info --devices "
          "| "
