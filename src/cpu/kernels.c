@@ -4,6 +4,7 @@
 #include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
+#include "op/util.h"
 #include "cpu/kernel_set.h"
 
 #include <string.h>
@@ -107,7 +108,7 @@ static bool takes_attention(const firn_tensor *y, const firn_kernel_set *set)
 
 static size_t attention_share(const firn_tensor *y)
 {
-    return (y->op->work(y) + 63) & ~(size_t)63;
+    return firn_bytes_up(y->op->work(y));
 }
 
 static size_t attention_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)

@@ -124,7 +124,7 @@ size_t firn_metal_take_work(firn_metal_plan *plan, size_t size)
 {
     const size_t at = plan->work;
 
-    plan->work += (size + 63) & ~(size_t)63;
+    plan->work += firn_bytes_up(size);
     return at;
 }
 

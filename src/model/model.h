@@ -81,6 +81,8 @@ firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, co
                                   int64_t rank, float alpha, firn_adapter **adapter);
 /* Gives it its first values. */
 firn_status firn_adapter_start(firn_adapter *adapter, uint64_t seed);
+/* What of the adapter is trained, by class: values of both factors, and tensors that have some. */
+void firn_adapter_count(const firn_adapter *adapter, int64_t values[FIRN_CLASS_COUNT], int tensors[FIRN_CLASS_COUNT]);
 /* An adapter of an open file, which stays the caller's. */
 firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf,
                               firn_adapter **adapter);

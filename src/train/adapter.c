@@ -307,6 +307,17 @@ static firn_status unmatched(firn_context *ctx, const firn_model *m, const targe
     return firn_fail(ctx, FIRN_ERR_ARGUMENT, "target '%s' matches no tensor of this model", t->text);
 }
 
+void firn_adapter_count(const firn_adapter *ad, int64_t values[FIRN_CLASS_COUNT], int tensors[FIRN_CLASS_COUNT])
+{
+    for (int c = 0; c < FIRN_CLASS_COUNT; c++)
+        values[c] = tensors[c] = 0;
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        values[e->class_] += a_size(e) + b_size(e);
+        tensors[e->class_]++;
+    }
+}
+
 /* 1/sqrt(n_in) keeps A x of the size of x; the stream is the tensor's name, so that adding a target changes no other.
  */
 static void draw(firn_adapter *ad, uint64_t seed)

@@ -35,10 +35,8 @@ firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *o
         need->batch = o->batch;
         need->rank = o->rank;
         need->n_values = run.adapter->n_values;
-        for (int i = 0; i < run.adapter->n_entries; i++) {
-            const firn_adapter_entry *e = &run.adapter->entries[i];
-            need->values[e->class_] += e->rank * (e->n_in + e->n_out) * e->n_expert;
-        }
+        int tensors[FIRN_CLASS_COUNT];
+        firn_adapter_count(run.adapter, need->values, tensors);
         need->total = outside + memory.total;
         need->least = outside + memory.least;
         need->mapped = memory.mapped;

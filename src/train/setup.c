@@ -350,15 +350,11 @@ static firn_status say_unserved(const firn_run *run, const int tensors[FIRN_CLAS
 
 static firn_status say_trained(const firn_run *run)
 {
-    int64_t values[FIRN_CLASS_COUNT] = {0};
-    int tensors[FIRN_CLASS_COUNT] = {0};
+    int64_t values[FIRN_CLASS_COUNT];
+    int tensors[FIRN_CLASS_COUNT];
     firn_text t;
 
-    for (int i = 0; i < run->adapter->n_entries; i++) {
-        const firn_adapter_entry *e = &run->adapter->entries[i];
-        values[e->class_] += e->rank * (e->n_in + e->n_out) * e->n_expert;
-        tensors[e->class_]++;
-    }
+    firn_adapter_count(run->adapter, values, tensors);
     firn_text_init(&t, run->ctx, 0);
     firn_text_printf(&t, "trains   %.3g M values of rank %lld, alpha %g:", (double)run->adapter->n_values / 1e6,
                      (long long)run->record.options.rank, run->record.options.alpha);
