@@ -15,11 +15,12 @@ struct firn_buffer {
     bool owned;
 };
 
-/* A prepared launch of one node; `kernel` is the backend's own description, static or in the plan's arena. */
+/* A prepared launch of one node; `kernel` is the backend's own description, static or at `memory`. */
 typedef struct {
     const firn_tensor *node;
     const void *kernel;
-    size_t work; /* scratch bytes for the whole device */
+    void *memory; /* of the context's, or NULL; freed with the plan */
+    size_t work;  /* scratch bytes for the whole device */
 } firn_launch;
 
 /* Where a tensor's first element lies. */

@@ -242,6 +242,8 @@ void firn_plan_destroy(firn_plan *plan)
 {
     if (!plan)
         return;
+    for (int i = 0; plan->launches && i < plan->n_tensors; i++)
+        firn_free(plan->ctx, plan->launches[i].memory);
     firn_free(plan->ctx, plan->launches);
     firn_free(plan->ctx, plan->part_start);
     firn_free(plan->ctx, plan->offset);

@@ -1,6 +1,7 @@
 /* The Metal backend: shared buffers, plans from plan_*.c, work encoded in order. Objective-C is behind runtime.h.
  *
- * A run encodes its launches and commits; faults and errors come from the wait. Checked runs and profiles wait after
+ * A plan holds its dispatches with all their arguments; a run looks up where buffers lie, encodes and commits; faults
+ * and errors come from the wait. Checked runs and profiles wait after
  * every node. Command buffers are cut by the work in them, so that none comes near the GPU's watchdog. */
 #include "core/backend.h"
 #include "metal/plan.h"
@@ -173,6 +174,12 @@ static firn_status load(metal_device *d, const firn_metal_dispatch *k)
     return device_failed(d, name, error);
 }
 
+/* What runs keep of a plan. */
+typedef struct {
+    int n;
+    firn_metal_dispatch d[];
+} prepared;
+
 static firn_status plan(firn_device *device, const firn_tensor *node, firn_launch *launch)
 {
     firn_metal_plan p = {.ctx = device->ctx, .node = node};
@@ -180,19 +187,25 @@ static firn_status plan(firn_device *device, const firn_tensor *node, firn_launc
     FIRN_TRY(firn_metal_prepare(&p));
     for (int i = 0; i < p.n; i++)
         FIRN_TRY(load((metal_device *)device, &p.d[i]));
+    prepared *k = launch->memory = firn_alloc(device->ctx, sizeof *k + (size_t)p.n * sizeof *k->d);
+    if (!k)
+        return FIRN_ERR_MEMORY;
+    k->n = p.n;
+    memcpy(k->d, p.d, (size_t)p.n * sizeof *k->d);
+    launch->kernel = k;
     launch->work = p.work;
     return FIRN_OK;
 }
 
 /* ---- run ---- */
 
-static firn_place place_of(const firn_submission *sub, const firn_metal_plan *p, int what)
+static firn_place place_of(const firn_submission *sub, const firn_tensor *node, int what)
 {
     firn_place place = {0};
 
     if (what == FIRN_METAL_WORK)
         return firn_exec_work(sub->exec);
-    const firn_tensor *t = what == FIRN_METAL_DST ? p->node : what < FIRN_MAX_SRC ? p->node->src[what] : NULL;
+    const firn_tensor *t = what == FIRN_METAL_DST ? node : what < FIRN_MAX_SRC ? node->src[what] : NULL;
     return t && firn_n_elements(t) ? firn_exec_place(sub->exec, t) : place;
 }
 
@@ -204,7 +217,7 @@ static void commit(metal_device *d)
 }
 
 /* A dispatch, in command buffers of its own where it would be too long for one. */
-static firn_status encode_pieces(metal_device *d, const firn_metal_plan *p, const firn_metal_dispatch *k,
+static firn_status encode_pieces(metal_device *d, const firn_tensor *node, const firn_metal_dispatch *k,
                                  firn_metal_work *w)
 {
     const double pieces = k->cut ? ceil(k->flops / firn_metal_max_flops) : 1;
@@ -212,14 +225,15 @@ static firn_status encode_pieces(metal_device *d, const firn_metal_plan *p, cons
     unsigned char args[FIRN_METAL_MAX_ARG_BYTES];
     char error[FIRN_METAL_ERROR_BYTES];
 
-    memcpy(args, k->args, k->n_args);
-    w->args = args;
+    w->args = k->args;
+    if (size < n)
+        w->args = memcpy(args, k->args, k->n_args);
     for (uint32_t at = 0; at < n; at += w->grid[k->axis]) {
         w->grid[k->axis] = size < n - at ? size : n - at;
-        if (k->cut)
+        if (size < n)
             memcpy(args + k->cut, &at, sizeof at);
         if (!firn_metal_encode(d->runtime, w, error))
-            return device_failed(d, p->node->op->name, error);
+            return device_failed(d, node->op->name, error);
         d->n_open++;
         if (size < n)
             commit(d);
@@ -227,10 +241,11 @@ static firn_status encode_pieces(metal_device *d, const firn_metal_plan *p, cons
     return FIRN_OK;
 }
 
-static firn_status encode(metal_device *d, const firn_submission *sub, const firn_metal_plan *p)
+static firn_status encode(metal_device *d, const firn_submission *sub, const firn_tensor *node,
+                          const firn_metal_dispatch *dispatches, int n)
 {
-    for (int i = 0; i < p->n; i++) {
-        const firn_metal_dispatch *k = &p->d[i];
+    for (int i = 0; i < n; i++) {
+        const firn_metal_dispatch *k = &dispatches[i];
         firn_metal_work w = {.pipeline = pipeline_number(k),
                              .n_args = k->n_args,
                              .n_buffers = k->n_refs,
@@ -238,12 +253,12 @@ static firn_status encode(metal_device *d, const firn_submission *sub, const fir
                              .grid = {k->grid[0], k->grid[1], k->grid[2]},
                              .threads = k->threads};
         for (int j = 0; j < k->n_refs; j++) {
-            const firn_place place = place_of(sub, p, k->refs[j].what);
+            const firn_place place = place_of(sub, node, k->refs[j].what);
             const metal_buffer *m = place.buffer ? place.buffer->memory : NULL;
             w.buffers[j] = m ? m->buffer : d->faults; /* what is absent is something that nobody reads */
             w.offsets[j] = m ? m->skip + place.offset + k->refs[j].offset : 0;
         }
-        FIRN_TRY(encode_pieces(d, p, k, &w));
+        FIRN_TRY(encode_pieces(d, node, k, &w));
     }
     return FIRN_OK;
 }
@@ -267,7 +282,7 @@ static firn_status check_finite(metal_device *d, const firn_submission *sub, con
                                             (const int[]){FIRN_METAL_DST, FIRN_METAL_FAULT, -1});
     firn_metal_grid(k, 1, 1, 1, 256);
     FIRN_TRY(load(d, k));
-    FIRN_TRY(encode(d, sub, &p));
+    FIRN_TRY(encode(d, sub, node, p.d, p.n));
     return settle(d, NULL);
 }
 
@@ -276,19 +291,19 @@ static firn_status run(firn_device *device, const firn_submission *sub)
     metal_device *d = (metal_device *)device;
 
     for (int i = 0; i < sub->n; i++) {
-        firn_metal_plan p = {.ctx = device->ctx, .node = sub->launches[i].node};
-        FIRN_TRY(firn_metal_prepare(&p));
+        const firn_tensor *node = sub->launches[i].node;
+        const prepared *k = sub->launches[i].kernel;
         if (device->profile)
             FIRN_TRY(settle(d, NULL));
-        FIRN_TRY(encode(d, sub, &p));
-        d->flops += firn_op_cost(p.node).flops;
+        FIRN_TRY(encode(d, sub, node, k->d, k->n));
+        d->flops += firn_op_cost(node).flops;
         if (device->profile) {
             double seconds;
             FIRN_TRY(settle(d, &seconds));
-            firn_profile_add(device, p.node, seconds);
+            firn_profile_add(device, node, seconds);
         }
         if (sub->flags & FIRN_RUN_CHECK) {
-            FIRN_TRY(check_finite(d, sub, p.node));
+            FIRN_TRY(check_finite(d, sub, node));
             if (fault_of(d)->kind != FIRN_FAULT_NONE)
                 return FIRN_OK; /* the wait says what it is */
         }

@@ -1,5 +1,5 @@
-/* What a node becomes: dispatches of kernels. plan_*.c describe it; metal.c asks once when a plan is made, to say yes
- * or no, and again at each run, to encode: one function, so that claim and kernel cannot drift apart. */
+/* What a node becomes: dispatches of kernels. plan_*.c describe it; metal.c asks when a plan is made, to say yes or no,
+ * and keeps what comes for the runs: one function, so that claim and kernel cannot drift apart. */
 #ifndef FIRN_METAL_PLAN_H
 #define FIRN_METAL_PLAN_H
 

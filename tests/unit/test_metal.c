@@ -177,6 +177,33 @@ static void an_id_out_of_range_comes_from_the_wait(void **state)
     close_fixture(&f);
 }
 
+/* The arguments of its kernels are the plan's: what happens to the graph later does not reach a run. */
+static void runs_take_what_the_plan_prepared(void **state)
+{
+    fixture f = open_fixture();
+    float values[256];
+
+    (void)state;
+    firn_tensor *a = firn_slot(f.g, FIRN_F32, 1, (int64_t[]){256}, "a");
+    firn_tensor *y = firn_output(f.g, firn_scale(f.g, a, 2));
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK);
+    y->params.f[0] = 3;
+    assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, 2048, &f.memory), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, a, f.memory, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, y, f.memory, 1024), FIRN_OK);
+    for (int i = 0; i < 256; i++)
+        values[i] = (float)i;
+    for (int run = 0; run < 2; run++) {
+        firn_buffer_write(f.memory, 0, values, sizeof values);
+        assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+        firn_buffer_read(f.memory, 1024, values, sizeof values);
+        for (int i = 0; i < 256; i++)
+            assert_true(values[i] == (float)(2 << run) * (float)i);
+    }
+    close_fixture(&f);
+}
+
 static void profiles_count_what_ran(void **state)
 {
     fixture f = open_fixture();
@@ -536,6 +563,7 @@ int main(void)
         cmocka_unit_test(too_much_memory_is_refused_in_words),
         cmocka_unit_test(what_it_lacks_is_declined_in_words),
         cmocka_unit_test(an_id_out_of_range_comes_from_the_wait),
+        cmocka_unit_test(runs_take_what_the_plan_prepared),
         cmocka_unit_test(profiles_count_what_ran),
 #ifdef FIRN_METAL_DEVICE
         cmocka_unit_test(a_kernel_that_does_not_compile_is_a_sentence),
