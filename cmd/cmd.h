@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+enum { CMD_CHAT_CONTEXT = 8192 }; /* tokens of a conversation, where the model knows as many */
+
 /* One option. A NULL name ends the list. */
 typedef struct {
     const char *name; /* "--steps"; a short one may stand before it: "-n,--tokens" */

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHAT_CONTEXT = 8192 };
-
 typedef struct {
     const char *prompt, *prompts, *system, *history; /* NULL: not given */
     bool chat, json, stats;
@@ -150,12 +148,10 @@ static bool catch_up(talk *t, const firn_tokens *tokens, const float **logits)
                false;
     while (same < t->n_seen && same < n - 1 && t->seen[same] == tokens->ids[same])
         same++;
-    if (same < t->n_seen)
-        firn_generator_truncate(t->generator, same);
-    t->n_seen = same;
     for (int64_t i = same; i < n; i++)
         firn_sampler_saw(t->sampler, tokens->ids[i]);
-    return feed(t, tokens->ids + same, n - same, logits) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
+    t->n_seen = firn_generator_truncate(t->generator, same);
+    return feed(t, tokens->ids + t->n_seen, n - t->n_seen, logits) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
 static void answer_begin(talk *t, answer *a)
@@ -214,8 +210,10 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
         fflush(stdout);
     }
     if (t->w->stats)
-        fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; said %lld, %.1f tokens/s\n", prompt->n,
-                (double)prompt->n / (ready - begin), (long long)a->n, (double)a->n / (firn_seconds() - ready));
+        fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; said %lld, %.1f tokens/s; cache for %lld, %.1f MB\n",
+                prompt->n, (double)prompt->n / (ready - begin), (long long)a->n,
+                (double)a->n / (firn_seconds() - ready), (long long)t->n_ctx,
+                (double)firn_generator_cache_bytes(t->m.model, t->n_ctx) / 1e6);
     return a->text.status == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
@@ -426,7 +424,8 @@ static bool converse(talk *t)
     if (!messages)
         return false;
     bool ok = (compile(t) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false)) &&
-              prepare(t, firn_min_i64(firn_model_get_info(t->m.model)->n_ctx_train, CHAT_CONTEXT)) && fresh_sampler(t);
+              prepare(t, firn_min_i64(firn_model_get_info(t->m.model)->n_ctx_train, CMD_CHAT_CONTEXT)) &&
+              fresh_sampler(t);
     while (ok) {
         if (terminal)
             fputs("> ", stderr);
@@ -468,7 +467,7 @@ int cmd_generate(int argc, char **argv)
         {"--min-p", 'f', &min_p, "P", "draw among those at least P times as likely as the first (default 0)", 0, 1},
         {"--repeat-penalty", 'f', &penalty, "R", "make the last 64 tokens less likely (default 1: not)", 0.01, 100},
         {"--json", 'b', &w.json, NULL, "an object for each prompt: text, tokens, why it stopped", 0, 0},
-        {"--stats", 'b', &w.stats, NULL, "tell the speed of each prompt on standard error", 0, 0},
+        {"--stats", 'b', &w.stats, NULL, "tell speed and memory of each prompt on standard error", 0, 0},
         CMD_COMPUTE_OPTIONS(compute),
         {0},
     };

@@ -37,6 +37,8 @@ typedef struct {
     firn_training_need need; /* where firn runs it */
     const char *no_need;     /* NULL: need is known */
     const char *targets;     /* as given */
+    int64_t talk;            /* tokens of the longest conversation */
+    uint64_t talk_bytes;     /* of keys and values that it takes */
     const char *warnings[4]; /* firn_model_warning's, the rest NULL */
 } summary;
 
@@ -269,6 +271,13 @@ static void read_adaptable(summary *s, const firn_model *model)
     }
 }
 
+static void read_model(summary *s, const firn_model *model)
+{
+    read_adaptable(s, model);
+    s->talk = firn_min_i64(firn_model_get_info(model)->n_ctx_train, CMD_CHAT_CONTEXT);
+    s->talk_bytes = firn_generator_cache_bytes(model, s->talk);
+}
+
 /* What training would take. */
 static void print_training(const summary *s)
 {
@@ -296,6 +305,15 @@ static void print_training(const summary *s)
     printf(")\n  %-14s %s; from %s on with less speed (--memory-limit)", "memory", bytes_text(a, n->total),
            bytes_text(b, n->least));
     printf("\n  %-14s and beside it the data, and weights mapped from the file, %s\n", "", bytes_text(a, n->mapped));
+}
+
+/* What generating would take. */
+static void print_generation(const summary *s)
+{
+    char a[32];
+
+    printf("  %-14s %s of keys and values in a conversation of %" PRId64 " tokens\n", "generation",
+           bytes_text(a, s->talk_bytes), s->talk);
 }
 
 static void print_shape(const summary *s)
@@ -370,12 +388,14 @@ static void print_summary(const summary *s)
         putchar('\n');
     }
     print_table(s);
-    if (s->adapter)
+    if (s->adapter) {
         printf("  a LoRA adapter for such a model: give it to firn with --adapter\n");
-    else if (s->why_not)
+    } else if (s->why_not) {
         printf("  firn cannot run it: %s\n", s->why_not);
-    else
+    } else {
         print_training(s);
+        print_generation(s);
+    }
     for (int i = 0; s->warnings[i]; i++)
         printf("  %-14s %s\n", "warning", s->warnings[i]);
 }
@@ -460,8 +480,12 @@ static int print_json(const summary *s)
         json_array_append_new(warnings, json_string(s->warnings[i]));
     json_object_set_new(root, "warnings", warnings);
     json_object_set_new(root, "ignored_by_llama_cpp", json_string(s->ignored));
-    if (!s->adapter && !s->why_not)
+    if (!s->adapter && !s->why_not) {
         json_object_set_new(root, "training", json_training(s));
+        json_object_set_new(
+            root, "generation",
+            json_pack("{sI sI}", "context", (json_int_t)s->talk, "cache_bytes", (json_int_t)s->talk_bytes));
+    }
     if (s->why_not)
         json_object_set_new(root, "reason", json_string(s->why_not));
     json_dumpf(root, stdout, JSON_INDENT(2));
@@ -527,7 +551,7 @@ static int show(firn_context *ctx, const char *path, const firn_train_options *o
     if (firn_model_open(ctx, path, &model) != FIRN_OK)
         s.why_not = firn_error(ctx);
     else
-        read_adaptable(&s, model);
+        read_model(&s, model);
     for (int i = 0; model && i < 3; i++)
         s.warnings[i] = firn_model_warning(model, i);
     firn_model_close(model);

@@ -151,8 +151,9 @@ FIRN_API void firn_session_router_losses(const firn_session *session, double los
 /* ---- generation: a key/value cache of n_ctx tokens ---- */
 typedef struct firn_generator firn_generator;
 
-/* n_ctx tokens fit; a cache of them is allocated at once, F32. adapter may be NULL. Device, model and adapter must
- * outlive the generator, and the adapter's values are read at every feed. */
+/* n_ctx tokens fit; their cache is allocated at once, F32. Blocks with a window keep the last few hundred tokens more
+ * than the window alone. adapter may be NULL. Device, model and adapter must outlive the generator, and the adapter's
+ * values are read at every feed. */
 FIRN_API firn_status firn_generator_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                            firn_adapter *adapter, int64_t n_ctx, firn_generator **generator);
 FIRN_API void firn_generator_destroy(firn_generator *generator);
@@ -162,8 +163,12 @@ FIRN_API firn_status firn_generator_feed(firn_generator *generator, const int32_
                                          const float **logits);
 FIRN_API int64_t firn_generator_length(const firn_generator *generator);
 FIRN_API void firn_generator_reset(firn_generator *generator);
-/* Forgets all tokens but the first n (n at most the length). */
-FIRN_API void firn_generator_truncate(firn_generator *generator, int64_t n);
+/* Forgets all tokens but the first n, and returns how many are left: n or the length, whichever is less; but 0, and all
+ * are to be fed again, where blocks with a window have let go of what token n would see there (they let go of none of
+ * the last 128 tokens' and their windows). */
+FIRN_API int64_t firn_generator_truncate(firn_generator *generator, int64_t n);
+/* Bytes of the cache for n_ctx tokens; 0 where there can be none. */
+FIRN_API uint64_t firn_generator_cache_bytes(const firn_model *model, int64_t n_ctx);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,9 @@
 /* Generation: tokens go through the blocks with a key/value cache; see firn/model.h.
  *
  * One plan per kind of block for a prompt's whole batches, one for single tokens, one for the last number of tokens
- * that was neither. A token's keys and values go to row `position` of its block's cache (F32, [G * head, n_ctx]), and
- * it sees rows [0, position + 1). */
-#include "model/block.h"
+ * that was neither. A token's keys and values go to row `position` of its block's cache, and it sees rows
+ * [0, position + 1); in blocks with a window all counted from the cache's first row, see cache.h. */
+#include "model/cache.h"
 #include "model/ends.h"
 
 #include <string.h>
@@ -32,13 +32,22 @@ struct firn_generator {
     const firn_adapter_entry **entries;
     const firn_adapter_entry *output_entry;
     step *steps[SIZES];
-    firn_buffer *k_cache, *v_cache, *x, *numbers, *logits, *values, *ids;
+    firn_cache *cache;
+    firn_buffer *x, *numbers, *logits, *values, *ids;
     int32_t *host_numbers;
     float *host_logits;
 };
 
-/* tokens, positions, ranges and ranges within the window (2 each), and the row that the head picks */
-enum { AT_POSITION = BATCH, AT_RANGE = 2 * BATCH, AT_WINDOW = 4 * BATCH, AT_PICK = 6 * BATCH, N_NUMBERS };
+/* tokens; positions, which are rows too, and ranges (2 each); the same in blocks with a window; the row that the head
+ * picks */
+enum {
+    AT_POSITION = BATCH,
+    AT_RANGE = 2 * BATCH,
+    AT_WINDOW_ROW = 4 * BATCH,
+    AT_WINDOW = 5 * BATCH,
+    AT_PICK = 7 * BATCH,
+    N_NUMBERS
+};
 
 static void step_destroy(firn_generator *g, step *p)
 {
@@ -74,8 +83,8 @@ static firn_status step_plan(firn_generator *g, step *p)
     if (!p->kinds || !p->execs || !p->kind_of)
         return FIRN_ERR_MEMORY;
     for (int64_t i = 0; i < g->n_layer; i++) {
-        const firn_block_kind kind =
-            firn_block_kind_of(m, (int)i, &g->entries[i * FIRN_T_COUNT], p->n, g->n_ctx, false, false);
+        const firn_block_kind kind = firn_block_kind_of(m, (int)i, &g->entries[i * FIRN_T_COUNT], p->n,
+                                                        firn_cache_rows(g->cache, i), false, false);
         int k = 0;
         while (k < p->n_kinds && memcmp(&p->kinds[k]->kind, &kind, sizeof kind) != 0)
             k++;
@@ -141,21 +150,14 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     const firn_layer *l = &g->model->layers[layer];
     firn_block *k = p->kinds[p->kind_of[layer]];
     firn_exec *exec = p->execs[p->kind_of[layer]];
-    size_t k_at = 0, v_at = 0;
 
-    for (int64_t i = 0; i < layer; i++) {
-        k_at += (size_t)(g->model->layers[i].k_row * g->n_ctx) * sizeof(float);
-        v_at += (size_t)(g->model->layers[i].v_row * g->n_ctx) * sizeof(float);
-    }
     FIRN_TRY(firn_exec_memory(exec, p->arena, 0, p->work, 0));
     FIRN_TRY(firn_exec_bind(exec, k->x, g->x, row_bytes(g) * BATCH * (size_t)(layer & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->y, g->x, row_bytes(g) * BATCH * (size_t)((layer + 1) & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->position, g->numbers, AT_POSITION * sizeof(int32_t)));
-    FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, AT_POSITION * sizeof(int32_t)));
+    FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, (l->window ? AT_WINDOW_ROW : AT_POSITION) * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->range, g->numbers, (l->window ? AT_WINDOW : AT_RANGE) * sizeof(int32_t)));
-    FIRN_TRY(firn_exec_bind(exec, k->k_cache, g->k_cache, k_at));
-    if (k->v_cache)
-        FIRN_TRY(firn_exec_bind(exec, k->v_cache, g->v_cache, v_at));
+    FIRN_TRY(firn_cache_bind(g->cache, k, exec, layer));
     FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
@@ -168,14 +170,16 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
     step *p;
 
     FIRN_TRY(step_get(g, n, &p));
+    FIRN_TRY(firn_cache_make_room(g->cache, g->length, n));
     for (int64_t t = 0; t < n; t++) {
-        const int32_t at = (int32_t)(g->length + t);
+        const int32_t at = (int32_t)(g->length + t), row = at - (int32_t)g->cache->first;
         g->host_numbers[t] = tokens[t];
         g->host_numbers[AT_POSITION + t] = at;
         g->host_numbers[AT_RANGE + 2 * t] = 0;
         g->host_numbers[AT_RANGE + 2 * t + 1] = at + 1;
-        g->host_numbers[AT_WINDOW + 2 * t] = (int32_t)firn_max_i64(0, at + 1 - g->model->hp.window);
-        g->host_numbers[AT_WINDOW + 2 * t + 1] = at + 1;
+        g->host_numbers[AT_WINDOW_ROW + t] = row;
+        g->host_numbers[AT_WINDOW + 2 * t] = (int32_t)firn_max_i64(0, row + 1 - g->model->hp.window);
+        g->host_numbers[AT_WINDOW + 2 * t + 1] = row + 1;
     }
     g->host_numbers[AT_PICK] = (int32_t)n - 1;
     FIRN_TRY(firn_buffer_write(g->numbers, 0, g->host_numbers, N_NUMBERS * sizeof(int32_t)));
@@ -222,7 +226,6 @@ firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_
 static firn_status prepare(firn_generator *g)
 {
     const firn_hparams *hp = &g->model->hp;
-    uint64_t k = 0, v = 0;
 
     g->entries = firn_alloc_zeroed(g->ctx, (size_t)g->n_layer * FIRN_T_COUNT, sizeof *g->entries);
     g->host_numbers = firn_alloc_zeroed(g->ctx, N_NUMBERS, sizeof *g->host_numbers);
@@ -230,16 +233,8 @@ static firn_status prepare(firn_generator *g)
     if (!g->entries || !g->host_numbers || !g->host_logits)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_entries_find(g->ctx, g->model, g->adapter, g->entries, &g->output_entry));
-    for (int64_t i = 0; i < g->n_layer; i++) {
-        k += (uint64_t)g->model->layers[i].k_row * (uint64_t)g->n_ctx * sizeof(float);
-        v += (uint64_t)g->model->layers[i].v_row * (uint64_t)g->n_ctx * sizeof(float);
-    }
-    FIRN_EXPECT(g->ctx, k <= SIZE_MAX && v <= SIZE_MAX,
-                "the cache would have more bytes than this machine can address");
     FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, &g->weights));
-    FIRN_TRY(firn_buffer_create(g->device, (size_t)k, &g->k_cache));
-    if (v)
-        FIRN_TRY(firn_buffer_create(g->device, (size_t)v, &g->v_cache));
+    FIRN_TRY(firn_cache_create(g->ctx, g->device, g->model, g->n_ctx, BATCH, &g->cache));
     FIRN_TRY(firn_buffer_create(g->device, 2 * BATCH * row_bytes(g), &g->x));
     FIRN_TRY(firn_buffer_create(g->device, N_NUMBERS * sizeof(int32_t), &g->numbers));
     FIRN_TRY(firn_buffer_create(g->device, (size_t)hp->n_vocab * sizeof(float), &g->logits));
@@ -281,7 +276,8 @@ void firn_generator_destroy(firn_generator *g)
         return;
     for (int i = 0; i < SIZES; i++)
         step_destroy(g, g->steps[i]);
-    firn_buffer *buffers[] = {g->k_cache, g->v_cache, g->x, g->numbers, g->logits, g->values, g->ids};
+    firn_cache_destroy(g->cache);
+    firn_buffer *buffers[] = {g->x, g->numbers, g->logits, g->values, g->ids};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         firn_buffer_destroy(buffers[i]);
     firn_weights_destroy(g->weights);
@@ -298,12 +294,17 @@ int64_t firn_generator_length(const firn_generator *g)
 
 void firn_generator_reset(firn_generator *g)
 {
-    if (g)
-        g->length = 0;
+    firn_generator_truncate(g, 0);
 }
 
-void firn_generator_truncate(firn_generator *g, int64_t n)
+int64_t firn_generator_truncate(firn_generator *g, int64_t n)
 {
     if (g && n >= 0 && n < g->length)
-        g->length = n;
+        g->length = firn_cache_truncate(g->cache, n);
+    return firn_generator_length(g);
+}
+
+uint64_t firn_generator_cache_bytes(const firn_model *model, int64_t n_ctx)
+{
+    return model && n_ctx > 0 && n_ctx <= INT32_MAX ? firn_cache_bytes(model, n_ctx, BATCH) : 0;
 }

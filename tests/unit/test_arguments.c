@@ -355,7 +355,10 @@ static void null_in_model_h(void **state)
     SILENT(firn_generator_feed(NULL, tokens, 1, &logits));
     assert_int_equal(firn_generator_length(NULL), 0);
     firn_generator_reset(NULL);
-    firn_generator_truncate(NULL, 1);
+    assert_int_equal(firn_generator_truncate(NULL, 1), 0);
+    assert_int_equal(firn_generator_cache_bytes(NULL, 8), 0);
+    assert_int_equal(firn_generator_cache_bytes(model, 0), 0);
+    assert_int_equal(firn_generator_cache_bytes(model, INT64_MAX), 0);
     assert_int_equal(firn_generator_create(ctx, device, model, NULL, 8, &generator), FIRN_OK);
     NAMED(firn_generator_feed(generator, NULL, 1, &logits), "firn_generator_feed: tokens must not be null");
     NAMED(firn_generator_feed(generator, tokens, 1, NULL), "firn_generator_feed: logits must not be null");
@@ -479,8 +482,8 @@ static void absurd_sizes(void **state)
     REFUSED(firn_generator_feed(generator, tokens, 0, &logits), FIRN_ERR_ARGUMENT, "no tokens");
     REFUSED(firn_generator_feed(generator, tokens, INT64_MAX, &logits), FIRN_ERR_ARGUMENT, "do not fit");
     REFUSED(firn_generator_feed(generator, tokens, 8, &logits), FIRN_ERR_ARGUMENT, "token 7 is 300");
-    firn_generator_truncate(generator, -1);
-    firn_generator_truncate(generator, INT64_MAX);
+    assert_int_equal(firn_generator_truncate(generator, -1), 0);
+    assert_int_equal(firn_generator_truncate(generator, INT64_MAX), 0);
     assert_int_equal(firn_generator_length(generator), 0);
     firn_generator_destroy(generator);
 }

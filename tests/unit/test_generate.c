@@ -3,8 +3,10 @@
 
 #include "core/context.h"
 #include "firn/gguf.h"
+#include "model/random_model.h"
 
 #include <jansson.h>
+#include <math.h>
 
 static int make_models(void **state)
 {
@@ -51,11 +53,14 @@ static void prompts_from_a_file_are_as_each_alone(void **state)
     assert_string_equal(err, "");
     assert_int_equal(firn("generate m.gguf --prompts p.txt -n 20 --temp 0.9 --seed 4 --json --stats"), 0);
     for (const char *s = err; *s; s += strcspn(s, "\n") + 1) {
-        long long n, m;
-        double in, said;
-        assert_int_equal(sscanf(s, "prompt %lld tokens, %lf tokens/s; said %lld, %lf tokens/s\n", &n, &in, &m, &said),
-                         4);
-        assert_true(n > 0 && m == 20 && in > 0 && said > 0);
+        long long n, m, n_ctx;
+        double in, said, megabytes;
+        assert_int_equal(sscanf(s,
+                                "prompt %lld tokens, %lf tokens/s; said %lld, %lf tokens/s; cache for %lld, %lf MB\n",
+                                &n, &in, &m, &said, &n_ctx, &megabytes),
+                         6);
+        assert_true(n > 0 && m == 20 && in > 0 && said > 0 && n_ctx == n + m);
+        assert_true(fabs(megabytes - (double)n_ctx * 2 * 2 * 128 * 4 / 1e6) < 0.051); /* blocks, k and v, values */
     }
     for (int i = 0; i < 3; i++) {
         json_t *j = object(i);
@@ -116,36 +121,50 @@ static void sampling_does_what_its_options_say(void **state)
     free(greedy);
 }
 
+/* A model with another chat template, or with an output bias [n]; NULL: as it is. */
+static void rewrite(const char *from, const char *to, const char *template, const float *bias, int64_t n)
+{
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+    firn_gguf *in;
+    firn_gguf_writer *w;
+
+    assert_int_equal(firn_gguf_open(ctx, path_of(from), &in), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_kv(in); i++) {
+        const firn_kv *kv = firn_gguf_kv_at(in, i);
+        if (template && strcmp(kv->key, "tokenizer.chat_template") == 0)
+            assert_int_equal(firn_gguf_put_string(w, kv->key, template, strlen(template)), FIRN_OK);
+        else
+            assert_int_equal(firn_gguf_put_kv(w, kv), FIRN_OK);
+    }
+    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
+        assert_int_equal(firn_gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne), FIRN_OK);
+    }
+    if (bias)
+        assert_int_equal(firn_gguf_add_tensor(w, "output.bias", FIRN_F32, 1, &n), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_begin(w, path_of(to)), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
+        assert_int_equal(firn_gguf_writer_data(w, t->data, t->size), FIRN_OK);
+    }
+    if (bias)
+        assert_int_equal(firn_gguf_writer_data(w, bias, (size_t)n * sizeof *bias), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+    firn_gguf_close(in);
+    firn_context_destroy(ctx);
+}
+
 /* q.gguf with an output bias that makes one token certain. */
 static void favour(int32_t token)
 {
     enum { V = 512 };
     static float bias[V];
-    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
-    firn_gguf *in;
-    firn_gguf_writer *w;
 
     for (int i = 0; i < V; i++)
         bias[i] = i == token ? 1e4f : 0;
-    assert_int_equal(firn_gguf_open(ctx, path_of("q.gguf"), &in), FIRN_OK);
-    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
-    for (size_t i = 0; i < firn_gguf_n_kv(in); i++)
-        assert_int_equal(firn_gguf_put_kv(w, firn_gguf_kv_at(in, i)), FIRN_OK);
-    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
-        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
-        assert_int_equal(firn_gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne), FIRN_OK);
-    }
-    assert_int_equal(firn_gguf_add_tensor(w, "output.bias", FIRN_F32, 1, (int64_t[]){V}), FIRN_OK);
-    assert_int_equal(firn_gguf_writer_begin(w, path_of("biased.gguf")), FIRN_OK);
-    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
-        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
-        assert_int_equal(firn_gguf_writer_data(w, t->data, t->size), FIRN_OK);
-    }
-    assert_int_equal(firn_gguf_writer_data(w, bias, sizeof bias), FIRN_OK);
-    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
-    firn_gguf_writer_destroy(w);
-    firn_gguf_close(in);
-    firn_context_destroy(ctx);
+    rewrite("q.gguf", "biased.gguf", NULL, bias, V);
 }
 
 static void expect_stop(const char *options, const char *why, size_t n)
@@ -230,6 +249,45 @@ static void a_conversation_goes_on_where_it_was(void **state)
     write_text("in", "");
 }
 
+/* Blocks with a window have let go of what a template's new beginning goes back to: it is fed again. */
+static void a_conversation_may_leave_a_window(void **state)
+{
+    (void)state;
+    static const char *const says[] = {"the people", "and ice", "of the water"};
+    firn_context *ctx = firn_context_create(NULL);
+    firn_random_shape shape = *firn_random_shape_find("tiny-gpt-oss");
+    char args[4096] = "generate window.gguf --chat --json -n 40 --system '";
+    json_t *alone[3];
+
+    shape.n_ctx = 2048;
+    assert_int_equal(firn_random_model_write(ctx, &shape, 0, FIRN_F32, 5, path_of("w.gguf"), NULL), FIRN_OK);
+    firn_context_destroy(ctx);
+    rewrite("w.gguf", "window.gguf",
+            "{{ messages[0].content }}{{ messages[-1].content }}{{ messages[0].content }}{{ messages[-1].content }}",
+            NULL, 0);
+    for (int i = 0; i < 70; i++)
+        sprintf(args + strlen(args), "snow %d ", i);
+    strcat(args, "' --history parts.json");
+    remove(path_of("parts.json"));
+    for (int i = 0; i < 3; i++) {
+        write_text("in", says[i]);
+        assert_int_equal(firn(args), 0);
+        alone[i] = object(0);
+        assert_in_range(json_array_size(json_object_get(alone[i], "prompt_tokens")), 900, 1100);
+        assert_int_equal(json_array_size(json_object_get(alone[i], "tokens")), 40);
+    }
+    write_text("in", "the people\nand ice\nof the water\n");
+    strcpy(strstr(args, " --history"), "");
+    assert_int_equal(firn(args), 0);
+    for (int i = 0; i < 3; i++) {
+        json_t *j = object(i);
+        assert_true(json_equal(j, alone[i]));
+        json_decref(j);
+        json_decref(alone[i]);
+    }
+    write_text("in", "");
+}
+
 static void it_refuses_in_words(void **state)
 {
     (void)state;
@@ -257,6 +315,7 @@ int main(void)
         cmocka_unit_test(the_end_tokens_end_it),
         cmocka_unit_test(a_full_context_stops),
         cmocka_unit_test(a_conversation_goes_on_where_it_was),
+        cmocka_unit_test(a_conversation_may_leave_a_window),
         cmocka_unit_test(it_refuses_in_words),
     };
     return cmocka_run_group_tests(tests, make_models, remove_folder);

@@ -387,6 +387,7 @@ static void info_shows_the_file(void **state)
                                 "57.3 k, experts 295 k)\n"
                                 "  memory         ";
     assert_memory_equal(out, shown, sizeof shown - 1);
+    assert_non_null(strstr(out, "  generation     1.0 MB of keys and values in a conversation of 512 tokens\n"));
     assert_int_equal(firn("info --json i.gguf"), 0);
     json_t *j = json_loads(out, 0, NULL);
     assert_non_null(j);
@@ -396,6 +397,9 @@ static void info_shows_the_file(void **state)
     assert_true(json_is_true(json_object_get(j, "supported")));
     json_t *experts = json_object_get(json_object_get(j, "classes"), "experts");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(experts, "formats"), "q5_0")), 2);
+    json_t *generation = json_object_get(j, "generation");
+    assert_int_equal(json_integer_value(json_object_get(generation, "context")), 512);
+    assert_int_equal(json_integer_value(json_object_get(generation, "cache_bytes")), 2 * 2 * 2 * 64 * 512 * 4);
     json_decref(j);
     assert_int_equal(firn("init --like tiny-deepseek2 d.gguf"), 0);
     assert_int_equal(firn("info d.gguf"), 0);
