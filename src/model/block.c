@@ -54,8 +54,10 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
         if (l->weight[i]) {
             kind.t[i].there = 1;
             kind.t[i].type = l->weight[i]->type;
-            if (l->stack[i] && !firn_stack_dense(l->stack[i]))
+            if (l->stack[i] && !firn_stack_dense(l->stack[i])) {
                 kind.t[i].distance = l->stack[i]->distance;
+                kind.t[i].span = backward ? 0 : l->stack[i]->span;
+            }
         }
         if (entries && entries[i]) {
             kind.t[i].rank = (int32_t)entries[i]->rank;
@@ -75,15 +77,17 @@ static firn_tensor *slot_like(firn_graph *g, const firn_gguf_tensor *t)
     return firn_slot(g, t->type, FIRN_MAX_DIMS, t->ne, "%s", dot ? dot + 1 : t->name);
 }
 
-/* Experts that lie at equal distances, with other tensors between them: a slot over everything from the first to past
- * the last, and the view that picks them. */
-static firn_tensor *spread_experts(firn_graph *g, const firn_gguf_tensor *t, int64_t distance, firn_tensor **bytes)
+/* Experts with other tensors between them: a slot over everything from the first to past the last, and a view of it.
+ * At equal distances the view picks them; where a table does, it only has to reach from one end to the other. */
+static firn_tensor *spread_experts(firn_graph *g, const firn_gguf_tensor *t, int64_t distance, int64_t span,
+                                   firn_tensor **bytes)
 {
     const int64_t size = (int64_t)firn_type_size(t->type), row = (int64_t)firn_row_bytes(t->type, t->ne[0]);
-    const int64_t blocks = (distance * (t->ne[2] - 1) + row * t->ne[1]) / size;
+    const int64_t one = row * t->ne[1], n = span ? 2 : t->ne[2], step = span ? span - one : distance;
+    const int64_t blocks = (step * (n - 1) + one) / size;
 
     *bytes = firn_slot(g, t->type, 1, (int64_t[]){blocks * firn_type_block(t->type)}, "experts, spread");
-    return firn_view(g, *bytes, 3, t->ne, (int64_t[]){size, row, distance}, 0);
+    return firn_view(g, *bytes, 3, (int64_t[]){t->ne[0], t->ne[1], n}, (int64_t[]){size, row, step}, 0);
 }
 
 static void make_slots(firn_builder *u)
@@ -109,10 +113,13 @@ static void make_slots(firn_builder *u)
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_gguf_tensor *w = l->weight[i];
         const char *base = firn_tensor_rows[i].base;
-        if (w && k->kind.t[i].distance)
-            k->weight[i] = firn_named(spread_experts(g, w, k->kind.t[i].distance, &k->bytes[i]), "%s", base);
+        const int64_t distance = k->kind.t[i].distance, span = k->kind.t[i].span;
+        if (w && (distance || span))
+            k->weight[i] = firn_named(spread_experts(g, w, distance, span, &k->bytes[i]), "%s", base);
         else if (w)
             k->weight[i] = k->bytes[i] = slot_like(g, w);
+        if (w && span)
+            k->table[i] = firn_slot(g, FIRN_I64, 1, &w->ne[2], "where %s lie", base);
         if (l->bias[i] && !(i == FIRN_T_ATTN_OUTPUT && m->arch->attn_output_bias_unused))
             k->bias[i] = slot_like(g, l->bias[i]);
         if (l->factor[i])
@@ -160,7 +167,7 @@ firn_tensor *firn_build_routed(firn_builder *u, firn_tensor_id id, firn_tensor *
 {
     firn_block *k = u->block;
     firn_graph *g = u->g;
-    firn_tensor *y = firn_mul_mat_id(g, k->weight[id], x, ids, NULL);
+    firn_tensor *y = firn_mul_mat_id(g, k->weight[id], x, ids, k->table[id]);
 
     if (k->factor[id]) {
         const int64_t n_expert = u->model->hp.n_expert, n = u->layer->n_expert_used * u->n;
@@ -300,7 +307,7 @@ firn_status firn_block_bind(const firn_block *k, firn_exec *exec, firn_weights *
 
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_adapter_entry *e = entries[i];
-        FIRN_TRY(firn_weights_bind_weight(w, exec, k->bytes[i], l, (firn_tensor_id)i));
+        FIRN_TRY(firn_weights_bind_weight(w, exec, k->bytes[i], k->table[i], l, (firn_tensor_id)i));
         FIRN_TRY(firn_weights_bind(w, exec, k->bias[i], l->bias[i]));
         FIRN_TRY(firn_weights_bind(w, exec, k->factor[i], l->factor[i]));
         if (!e)

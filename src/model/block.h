@@ -19,6 +19,7 @@ typedef struct {
         int32_t there, bias, factor, rank;
         firn_type type;   /* 0 where not there */
         int64_t distance; /* of experts that lie apart, in bytes; else 0 */
+        int64_t span;     /* of experts that a table finds, in bytes; else 0 */
         float scale;
     } t[FIRN_T_COUNT];
     int32_t backward, dx; /* part 1 exists; it gives dx */
@@ -39,6 +40,7 @@ typedef struct {
     firn_tensor *dy;                  /* [d, n_tokens] */
     firn_tensor *drouter[2];          /* [1] each: the slopes of balance and z */
     firn_tensor *bytes[FIRN_T_COUNT]; /* what a weight is bound through: itself, or what experts that lie apart span */
+    firn_tensor *table[FIRN_T_COUNT]; /* I64 [n_expert], or NULL */
     firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT], *factor[FIRN_T_COUNT];
     firn_tensor *a[FIRN_T_COUNT], *b[FIRN_T_COUNT], *da[FIRN_T_COUNT], *db[FIRN_T_COUNT];
     /* outputs */

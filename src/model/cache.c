@@ -66,11 +66,6 @@ int64_t firn_cache_rows(const firn_cache *c, int64_t layer)
     return c->model->layers[layer].window ? c->n_rows : c->n_ctx;
 }
 
-int64_t firn_cache_first(const firn_cache *c, int64_t layer)
-{
-    return c->model->layers[layer].window ? c->first : 0;
-}
-
 firn_status firn_cache_bind(const firn_cache *c, const firn_block *block, firn_exec *exec, int64_t layer)
 {
     uint64_t k, v;

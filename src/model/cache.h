@@ -20,9 +20,8 @@ firn_status firn_cache_create(firn_context *ctx, firn_device *device, const firn
 void firn_cache_destroy(firn_cache *cache);
 /* Bytes of such a cache. */
 uint64_t firn_cache_bytes(const firn_model *model, int64_t n_ctx, int64_t batch);
-/* Rows of block `layer`, and the position of the first. */
+/* Rows of block `layer`. */
 int64_t firn_cache_rows(const firn_cache *cache, int64_t layer);
-int64_t firn_cache_first(const firn_cache *cache, int64_t layer);
 /* Makes room for n more tokens behind the `length` that are there; n is at most `batch`. */
 firn_status firn_cache_make_room(firn_cache *cache, int64_t length, int64_t n);
 /* How many tokens are left when only the first n are to be: n, or 0 where rows that the next token would need are gone.

@@ -233,7 +233,7 @@ static firn_status prepare(firn_generator *g)
     if (!g->entries || !g->host_numbers || !g->host_logits)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_entries_find(g->ctx, g->model, g->adapter, g->entries, &g->output_entry));
-    FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, &g->weights));
+    FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, g->n_layer, &g->weights));
     FIRN_TRY(firn_cache_create(g->ctx, g->device, g->model, g->n_ctx, BATCH, &g->cache));
     FIRN_TRY(firn_buffer_create(g->device, 2 * BATCH * row_bytes(g), &g->x));
     FIRN_TRY(firn_buffer_create(g->device, N_NUMBERS * sizeof(int32_t), &g->numbers));

@@ -68,6 +68,7 @@ struct firn_model {
     firn_model_info info;
     char *name;
     firn_layer *layers; /* [n_layer] */
+    int64_t n_tables;   /* stacks with a span, see stack.h */
     const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *output_factor;
     const firn_gguf_tensor *rope_freqs, *rope_long, *rope_short; /* see firn_model_factors */
 };

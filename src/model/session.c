@@ -143,9 +143,15 @@ static void pass_destroy(firn_session *s, pass *p)
     firn_free(s->ctx, p);
 }
 
+/* n_layer: no block is differentiated. */
+static int64_t first_backward(const firn_session *s)
+{
+    return s->params.train ? s->lowest : s->n_layer;
+}
+
 static bool has_backward(const firn_session *s, int64_t layer)
 {
-    return s->params.train && layer >= s->lowest;
+    return layer >= first_backward(s);
 }
 
 /* A graph, and what its plan and exec keep for each tensor. */
@@ -344,7 +350,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
                   2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer + router_bytes(s),
         .adapter = s->adapter ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .gradients = s->params.train ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
-        .gathered = firn_weights_gathered_bytes(s->model),
+        .gathered = firn_weights_gathered_bytes(s->model, first_backward(s)),
         .mapped = firn_weights_bytes(s->model),
         .blocks = (int)s->n_layer,
     };
@@ -377,7 +383,7 @@ static firn_status allocate(firn_session *s)
     const firn_session_memory *m = &s->memory;
     const uint64_t inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2);
 
-    FIRN_TRY(firn_weights_create(s->ctx, s->device, s->model, &s->weights));
+    FIRN_TRY(firn_weights_create(s->ctx, s->device, s->model, first_backward(s), &s->weights));
     FIRN_TRY(new_buffer(s, m->arenas, &s->arenas));
     FIRN_TRY(new_buffer(s, m->work, &s->work));
     FIRN_TRY(new_buffer(s, m->head, &s->head));

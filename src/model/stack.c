@@ -1,9 +1,10 @@
 /* Experts that a file keeps apart: "blk.<i>.ffn_up.<e>.weight" [n_in, n_out] for each e, as files were written before
  * "blk.<i>.ffn_up_exps.weight" [n_in, n_out, E]. To everything else the block has that one weight.
  *
- * Where the parts lie at equal distances in the file they are used in place: a product takes experts at any distance.
- * Files usually write gate, down and up of an expert and then of the next; only a distance that the format's blocks do
- * not divide, or another order, makes weights.c gather the bytes. */
+ * They are used where they lie. A product takes experts at any distance; files usually write gate, down and up of an
+ * expert and then of the next. Where the format's blocks do not divide that distance, or the order is another, the
+ * forward product takes a table of places. The gradient takes none, so that a block with one has its experts gathered
+ * (weights.c), and so has every block whose experts lie in several files. */
 #include "model/stack.h"
 
 #include "format/format.h"
@@ -52,6 +53,27 @@ static int64_t distance(const firn_stack *s, int64_t n)
     return step >= (int64_t)s->part[0]->size && step % block == 0 ? step : 0;
 }
 
+/* What all parts lie in, where that is one file. Its blocks are counted from the end, so that it ends where the last
+ * part ends. */
+static void find_span(firn_stack *s, int64_t n)
+{
+    const int64_t block = (int64_t)firn_type_size(s->tensor.type);
+    int64_t low = INT64_MAX, high = 0;
+
+    for (int64_t e = 0; e < n; e++) {
+        const firn_gguf_tensor *t = s->part[e];
+        if (t->file != s->part[0]->file)
+            return;
+        low = firn_min_i64(low, (int64_t)t->offset);
+        high = firn_max_i64(high, (int64_t)(t->offset + t->size));
+    }
+    const int64_t span = (high - low + block - 1) / block * block;
+    if (span > high)
+        return;
+    s->origin = high - span;
+    s->span = span;
+}
+
 static firn_status take_part(firn_context *ctx, const firn_model *m, int layer, firn_tensor_id id, int64_t expert,
                              int64_t n_in, int64_t n_out, firn_stack *s)
 {
@@ -93,6 +115,10 @@ firn_status firn_stack_want(firn_context *ctx, firn_model *m, int layer, firn_te
     s->tensor.ne[2] = n_expert;
     s->tensor.size *= (size_t)n_expert;
     s->distance = distance(s, n_expert);
+    if (!s->distance)
+        find_span(s, n_expert);
+    if (s->span)
+        s->number = m->n_tables++;
     m->layers[layer].weight[id] = &s->tensor;
     return FIRN_OK;
 }

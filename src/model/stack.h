@@ -6,8 +6,10 @@
 
 struct firn_stack {
     firn_gguf_tensor
-        tensor;       /* as the stacked file would have it: name, type, [n_in, n_out, E]; data: the first part's */
-    int64_t distance; /* bytes from one expert to the next; 0: not the same everywhere */
+        tensor;           /* as the stacked file would have it: name, type, [n_in, n_out, E]; data: the first part's */
+    int64_t distance;     /* bytes from one expert to the next; 0: not the same everywhere, then ... */
+    int64_t origin, span; /* ... they lie in `span` bytes from here on, whole blocks; span 0: in several files */
+    int64_t number;       /* of the stacks with a span, in the order of the model */
     const firn_gguf_tensor *part[]; /* [E] */
 };
 

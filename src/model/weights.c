@@ -3,28 +3,55 @@
 
 #include "model/stack.h"
 
-static uint64_t gathered_bytes(const firn_model *m, int id)
+static uint64_t gathered_bytes(const firn_model *m, int64_t backward, int id)
 {
     uint64_t most = 0;
 
     for (int64_t i = 0; i < m->hp.n_layer; i++) {
         const firn_stack *s = m->layers[i].stack[id];
-        if (s && !s->distance && s->tensor.size > most)
+        if (s && !s->distance && (!s->span || i >= backward) && s->tensor.size > most)
             most = s->tensor.size;
     }
     return most;
 }
 
-uint64_t firn_weights_gathered_bytes(const firn_model *m)
+uint64_t firn_weights_gathered_bytes(const firn_model *m, int64_t backward)
 {
     uint64_t bytes = 0;
 
     for (int id = 0; id < FIRN_T_COUNT; id++)
-        bytes += gathered_bytes(m, id);
+        bytes += gathered_bytes(m, backward, id);
     return bytes;
 }
 
-firn_status firn_weights_create(firn_context *ctx, firn_device *device, const firn_model *model, firn_weights **result)
+static size_t table_bytes(const firn_model *m)
+{
+    return (size_t)m->hp.n_expert * sizeof(int64_t);
+}
+
+static firn_status make_tables(firn_weights *w, firn_device *device)
+{
+    const firn_model *m = w->model;
+
+    if (!m->n_tables)
+        return FIRN_OK;
+    int64_t *at = firn_alloc(w->ctx, table_bytes(m));
+    firn_status status =
+        at ? firn_buffer_create(device, (size_t)m->n_tables * table_bytes(m), &w->tables) : FIRN_ERR_MEMORY;
+    for (int64_t i = 0; i < m->hp.n_layer * FIRN_T_COUNT; i++) {
+        const firn_stack *s = m->layers[i / FIRN_T_COUNT].stack[i % FIRN_T_COUNT];
+        if (status != FIRN_OK || !s || !s->span)
+            continue;
+        for (int64_t e = 0; e < s->tensor.ne[2]; e++)
+            at[e] = (int64_t)s->part[e]->offset - s->origin;
+        status = firn_buffer_write(w->tables, (size_t)s->number * table_bytes(m), at, table_bytes(m));
+    }
+    firn_free(w->ctx, at);
+    return status;
+}
+
+firn_status firn_weights_create(firn_context *ctx, firn_device *device, const firn_model *model, int64_t backward,
+                                firn_weights **result)
 {
     const firn_gguf *g = model->gguf;
     size_t *size = NULL;
@@ -54,8 +81,10 @@ firn_status firn_weights_create(firn_context *ctx, firn_device *device, const fi
             if (w->base[i])
                 s = firn_buffer_wrap(device, w->base[i], size[i], &w->part[i]);
         for (int id = 0; s == FIRN_OK && id < FIRN_T_COUNT; id++)
-            if (gathered_bytes(model, id))
-                s = firn_buffer_create(device, (size_t)gathered_bytes(model, id), &w->gathered[id]);
+            if (gathered_bytes(model, backward, id))
+                s = firn_buffer_create(device, (size_t)gathered_bytes(model, backward, id), &w->gathered[id]);
+        if (s == FIRN_OK)
+            s = make_tables(w, device);
     }
     firn_free(ctx, size);
     if (s != FIRN_OK) {
@@ -74,6 +103,7 @@ void firn_weights_destroy(firn_weights *w)
         firn_buffer_destroy(w->part[i]);
     for (int id = 0; id < FIRN_T_COUNT; id++)
         firn_buffer_destroy(w->gathered[id]);
+    firn_buffer_destroy(w->tables);
     firn_free(w->ctx, w->part);
     firn_free(w->ctx, w->base);
     firn_free(w->ctx, w);
@@ -85,13 +115,17 @@ firn_status firn_weights_bind(const firn_weights *w, firn_exec *exec, const firn
     return slot ? firn_exec_bind(exec, slot, w->part[t->file], (size_t)t->offset) : FIRN_OK;
 }
 
-firn_status firn_weights_bind_weight(firn_weights *w, firn_exec *exec, const firn_tensor *bytes, const firn_layer *l,
-                                     firn_tensor_id id)
+firn_status firn_weights_bind_weight(firn_weights *w, firn_exec *exec, const firn_tensor *bytes,
+                                     const firn_tensor *table, const firn_layer *l, firn_tensor_id id)
 {
     const firn_stack *s = l->stack[id];
 
     if (!bytes || !s || s->distance)
         return firn_weights_bind(w, exec, bytes, l->weight[id]);
+    if (table) {
+        FIRN_TRY(firn_exec_bind(exec, table, w->tables, (size_t)s->number * table_bytes(w->model)));
+        return firn_exec_bind(exec, bytes, w->part[s->part[0]->file], (size_t)s->origin);
+    }
     if (w->holds[id] != s) {
         w->holds[id] = NULL;
         for (int64_t e = 0; e < s->tensor.ne[2]; e++)

@@ -1,5 +1,5 @@
 /* Where a model's weights are, as a device sees them: each part of the mapped file wrapped in place, nothing copied but
- * experts that lie about in it (stack.c).
+ * experts that lie about in it, for blocks that want them in one place (stack.c).
  * The blocks ask for their tensors here and do not know where they came from. */
 #ifndef FIRN_MODEL_WEIGHTS_H
 #define FIRN_MODEL_WEIGHTS_H
@@ -12,22 +12,24 @@ typedef struct {
     int n_parts;
     firn_buffer **part;   /* [n_parts] of the file */
     const uint8_t **base; /* [n_parts] address of the part's first byte */
+    firn_buffer *tables;  /* [n_expert] I64 for each stack with a span: where experts lie, from its origin on */
     firn_buffer *gathered[FIRN_T_COUNT];
     const firn_stack *holds[FIRN_T_COUNT]; /* what is in them */
 } firn_weights;
 
-firn_status firn_weights_create(firn_context *ctx, firn_device *device, const firn_model *model,
+/* Blocks from `backward` on are differentiated; n_layer: none is. */
+firn_status firn_weights_create(firn_context *ctx, firn_device *device, const firn_model *model, int64_t backward,
                                 firn_weights **weights);
 void firn_weights_destroy(firn_weights *weights);
 /* Binds a slot to a tensor of the model; a NULL slot is fine. */
 firn_status firn_weights_bind(const firn_weights *weights, firn_exec *exec, const firn_tensor *slot,
                               const firn_gguf_tensor *tensor);
-/* The same for a block's weight, through block.h's `bytes`; experts that lie about are brought together first, in the
- * place of those of the block before. */
+/* The same for a block's weight, through block.h's `bytes` and `table`; experts that lie about are, without a table,
+ * brought together first, in the place of those of the block before. */
 firn_status firn_weights_bind_weight(firn_weights *weights, firn_exec *exec, const firn_tensor *bytes,
-                                     const firn_layer *layer, firn_tensor_id id);
+                                     const firn_tensor *table, const firn_layer *layer, firn_tensor_id id);
 /* Bytes that this takes. */
-uint64_t firn_weights_gathered_bytes(const firn_model *model);
+uint64_t firn_weights_gathered_bytes(const firn_model *model, int64_t backward);
 /* Block `layer` will be wanted soon; out of range is fine. */
 void firn_weights_near(const firn_weights *weights, int64_t layer);
 /* Block `layer` has done its part for now: its pages may go. */

@@ -124,7 +124,7 @@ static firn_cost mul_mat_id_cost(const firn_tensor *y)
 {
     const firn_tensor *w = y->src[W];
 
-    return routed_cost(y, (double)w->ne[0], (double)w->ne[1], (double)n_experts(y), (double)w->nb[2]);
+    return routed_cost(y, (double)w->ne[0], (double)w->ne[1], (double)n_experts(y), (double)(w->ne[1] * w->nb[1]));
 }
 
 /* An item is one row of one expert: decoded once, used for every slot that chose the expert. */
@@ -233,7 +233,7 @@ static firn_cost mul_mat_id_back_cost(const firn_tensor *y)
 {
     const firn_tensor *w = y->src[W];
 
-    return routed_cost(y, (double)w->ne[0], (double)w->ne[1], (double)w->ne[2], (double)w->nb[2]);
+    return routed_cost(y, (double)w->ne[0], (double)w->ne[1], (double)w->ne[2], (double)(w->ne[1] * w->nb[1]));
 }
 
 /* Sums in double, then a decoded row. */

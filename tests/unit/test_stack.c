@@ -2,6 +2,7 @@
  * of the stacked file, however the experts lie in the file. */
 #include "unit/model.h"
 
+#include "model/block.h"
 #include "model/random_model.h"
 #include "model/stack.h"
 
@@ -14,6 +15,7 @@ typedef enum {
     BEHIND,   /* all of gate, all of up, all of down */
     TURN,     /* gate, down, up of one expert, then of the next */
     SHUFFLED, /* any order */
+    SPLIT,    /* every other expert in a second file */
 } order;
 
 typedef struct {
@@ -23,6 +25,7 @@ typedef struct {
     int64_t ne[FIRN_MAX_DIMS];
     size_t offset, size;
     int64_t rank; /* experts of a block: place in the order */
+    int file;     /* of SPLIT, 0 or 1 */
 } part;
 
 static int by_rank(const void *a, const void *b)
@@ -39,48 +42,48 @@ typedef struct {
     const char *reshape; /* its rows are halved */
 } fault;
 
-static void take_apart(const char *from, order o, const fault *f, const char *to)
+/* The writer writes no keys of split files: they were given another name, and get theirs here. */
+static void name_split_keys(const char *path)
 {
-    firn_context *ctx = firn_context_create(NULL);
-    firn_gguf *g;
+    FILE *f = fopen(path, "r+b");
+    char window[6] = "";
+    int found = 0;
+
+    assert_non_null(f);
+    for (int c; found < 3 && (c = getc(f)) != EOF;) {
+        memmove(window, window + 1, 5);
+        window[5] = (char)c;
+        if (memcmp(window, "splix.", 6) != 0)
+            continue;
+        found++;
+        fseek(f, -2, SEEK_CUR);
+        putc('t', f);
+        fseek(f, 1, SEEK_CUR);
+    }
+    fclose(f);
+    assert_int_equal(found, 3);
+}
+
+/* One of n_files. */
+static void write_file(firn_context *ctx, const firn_gguf *g, part *parts, int n, int file, int n_files, const fault *f,
+                       const char *to)
+{
     firn_gguf_writer *w;
-    static part parts[MAX_PARTS];
-    int n = 0;
     static const char zeros[32];
 
-    OK(ctx, firn_gguf_open(ctx, from, &g));
     OK(ctx, firn_gguf_writer_create(ctx, &w));
     for (size_t i = 0; i < firn_gguf_n_kv(g); i++)
         OK(ctx, firn_gguf_put_kv(w, firn_gguf_kv_at(g, i)));
-    for (size_t i = 0; i < firn_gguf_n_tensors(g); i++) {
-        const firn_gguf_tensor *t = firn_gguf_tensor_at(g, i);
-        const char *exps = strstr(t->name, "_exps.");
-        const int64_t n_expert = exps ? t->ne[2] : 1;
-        for (int64_t e = 0; e < n_expert; e++) {
-            part *p = &parts[n++];
-            assert_true(n <= MAX_PARTS);
-            *p = (part){.from = t, .n_dims = exps ? 2 : t->n_dims, .size = t->size / (size_t)n_expert};
-            memcpy(p->ne, t->ne, sizeof p->ne);
-            p->offset = (size_t)e * p->size;
-            p->rank = (int64_t)(1000 * i);
-            snprintf(p->name, sizeof p->name, "%s", t->name);
-            if (!exps)
-                continue;
-            p->ne[2] = 1;
-            const int which = strstr(t->name, "ffn_down") ? 1 : strstr(t->name, "ffn_up") ? 2 : 0;
-            int block;
-            sscanf(t->name, "blk.%d", &block);
-            snprintf(p->name, sizeof p->name, "%.*s.%d.weight", (int)(exps - t->name), t->name, (int)e);
-            if (o != BEHIND) /* behind everything else, block by block */
-                p->rank = 1000000 + 10000 * block + (o == TURN ? 3 * e + which : (e * 7 + which * 5) % 11 * 10 + e);
-        }
+    if (n_files > 1) {
+        OK(ctx, firn_gguf_put_u32(w, "splix.no", (uint32_t)file));
+        OK(ctx, firn_gguf_put_u32(w, "splix.count", (uint32_t)n_files));
+        OK(ctx, firn_gguf_put_u32(w, "splix.tensors.count", (uint32_t)n));
     }
-    qsort(parts, (size_t)n, sizeof *parts, by_rank);
     for (int writing = 0; writing < 2; writing++) {
         for (int i = 0; i < n; i++) {
             part *p = &parts[i];
             const bool halved = f->reshape && strcmp(p->name, f->reshape) == 0;
-            if (f->drop && strcmp(p->name, f->drop) == 0)
+            if (p->file != file || (f->drop && strcmp(p->name, f->drop) == 0))
                 continue;
             if (!writing && halved)
                 p->ne[1] /= 2, p->size /= 2;
@@ -98,6 +101,47 @@ static void take_apart(const char *from, order o, const fault *f, const char *to
     }
     OK(ctx, firn_gguf_writer_finish(w));
     firn_gguf_writer_destroy(w);
+    if (n_files > 1)
+        name_split_keys(to);
+}
+
+/* `to`: the first file of SPLIT's two, named so. */
+static void take_apart(const char *from, order o, const fault *f, const char *to)
+{
+    firn_context *ctx = firn_context_create(NULL);
+    firn_gguf *g;
+    static part parts[MAX_PARTS];
+    int n = 0;
+
+    OK(ctx, firn_gguf_open(ctx, from, &g));
+    for (size_t i = 0; i < firn_gguf_n_tensors(g); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(g, i);
+        const char *exps = strstr(t->name, "_exps.");
+        const int64_t n_expert = exps ? t->ne[2] : 1;
+        for (int64_t e = 0; e < n_expert; e++) {
+            part *p = &parts[n++];
+            assert_true(n <= MAX_PARTS);
+            *p = (part){.from = t, .n_dims = exps ? 2 : t->n_dims, .size = t->size / (size_t)n_expert};
+            memcpy(p->ne, t->ne, sizeof p->ne);
+            p->offset = (size_t)e * p->size;
+            p->rank = (int64_t)(1000 * i);
+            snprintf(p->name, sizeof p->name, "%s", t->name);
+            if (!exps)
+                continue;
+            p->file = o == SPLIT ? (int)e % 2 : 0;
+            p->ne[2] = 1;
+            const int which = strstr(t->name, "ffn_down") ? 1 : strstr(t->name, "ffn_up") ? 2 : 0;
+            int block;
+            sscanf(t->name, "blk.%d", &block);
+            snprintf(p->name, sizeof p->name, "%.*s.%d.weight", (int)(exps - t->name), t->name, (int)e);
+            if (o == TURN || o == SHUFFLED) /* behind everything else, block by block */
+                p->rank = 1000000 + 10000 * block + (o == TURN ? 3 * e + which : (e * 7 + which * 5) % 11 * 10 + e);
+        }
+    }
+    qsort(parts, (size_t)n, sizeof *parts, by_rank);
+    write_file(ctx, g, parts, n, 0, o == SPLIT ? 2 : 1, f, to);
+    if (o == SPLIT)
+        write_file(ctx, g, parts, n, 1, 2, f, in_scratch("apart-00002-of-00002.gguf"));
     firn_gguf_close(g);
     firn_context_destroy(ctx);
 }
@@ -157,7 +201,7 @@ static outcome run(const char *path)
     return o;
 }
 
-typedef enum { DENSE, SPREAD, GATHERED } use;
+typedef enum { DENSE, SPREAD, TABLE, GATHERED } use;
 
 /* How the experts of the last block's gate are used. */
 static use use_of(const char *path)
@@ -167,7 +211,21 @@ static use use_of(const char *path)
     open_at(&f, path, NULL, 1);
     const firn_stack *s = f.model->layers[f.model->hp.n_layer - 1].stack[FIRN_T_FFN_GATE_EXPS];
     assert_non_null(s);
-    const use found = !s->distance ? GATHERED : firn_stack_dense(s) ? DENSE : SPREAD;
+    const use found = s->span ? TABLE : !s->distance ? GATHERED : firn_stack_dense(s) ? DENSE : SPREAD;
+    /* Experts are copied where a table does not do: for gradients, from block 1 on here, and from several files. */
+    firn_weights *w;
+    const int64_t n_layer = f.model->hp.n_layer;
+    OK(f.ctx, firn_weights_create(f.ctx, f.device, f.model, n_layer, &w));
+    for (int id = 0; id < FIRN_T_COUNT; id++)
+        assert_true(found == GATHERED || !w->gathered[id]);
+    assert_true((w->gathered[FIRN_T_FFN_GATE_EXPS] != NULL) == (found == GATHERED));
+    assert_true((firn_weights_gathered_bytes(f.model, n_layer) > 0) == (found == GATHERED));
+    assert_true((firn_weights_gathered_bytes(f.model, 1) > 0) == (found >= TABLE));
+    firn_weights_destroy(w);
+    const firn_block_kind forward = firn_block_kind_of(f.model, 1, NULL, 1, 0, false, false),
+                          backward = firn_block_kind_of(f.model, 1, NULL, 1, 0, true, false);
+    assert_true((forward.t[FIRN_T_FFN_GATE_EXPS].span > 0) == (found == TABLE));
+    assert_int_equal(backward.t[FIRN_T_FFN_GATE_EXPS].span, 0);
     assert_string_equal(f.model->layers[1].weight[FIRN_T_FFN_UP_EXPS]->name, "blk.1.ffn_up_exps.weight");
     assert_non_null(strstr(firn_model_warning(f.model, 0), "llama.cpp does not load files that keep experts apart"));
     assert_null(firn_model_warning(f.model, 1));
@@ -184,19 +242,22 @@ static void test_bits(void **state)
         use behind, turn; /* q4_K: down is q5_0, whose size the blocks of q4_K do not divide */
     } cases[] = {
         {"tiny", FIRN_Q4_0, DENSE, SPREAD},
-        {"tiny-qwen3moe", FIRN_Q4_K, DENSE, GATHERED},
+        {"tiny-qwen3moe", FIRN_Q4_K, DENSE, TABLE},
         {"tiny-qwen3moe", FIRN_F32, DENSE, SPREAD},
         {"tiny-deepseek2", FIRN_Q8_0, DENSE, SPREAD},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *stacked = draw(cases[i].shape, cases[i].type), *apart = in_scratch("apart.gguf");
+        char stacked[256]; /* in_scratch has few places */
+        snprintf(stacked, sizeof stacked, "%s", draw(cases[i].shape, cases[i].type));
         outcome a = run(stacked);
-        for (order o = BEHIND; o <= SHUFFLED; o++) {
+        for (order o = BEHIND; o <= SPLIT; o++) {
+            const char *apart = in_scratch(o == SPLIT ? "apart-00001-of-00002.gguf" : "apart.gguf");
             take_apart(stacked, o, &(fault){0}, apart);
-            const use u = use_of(apart), expected = o == BEHIND ? cases[i].behind
-                                                    : o == TURN ? cases[i].turn
-                                                                : GATHERED;
+            const use u = use_of(apart), expected = o == BEHIND     ? cases[i].behind
+                                                    : o == TURN     ? cases[i].turn
+                                                    : o == SHUFFLED ? TABLE
+                                                                    : GATHERED;
             if (u != expected)
                 fail_msg("%s, order %d: experts are used by way %d, not %d", cases[i].shape, o, u, expected);
             outcome b = run(apart);
