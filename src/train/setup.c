@@ -301,50 +301,56 @@ static bool trains(const firn_adapter *ad, const char *tensor)
     return false;
 }
 
-/* Counts the tensor where llama.cpp does not serve it, in n[1] where it is trained, in n[0] where not. */
-static void count_unserved(const firn_run *run, const firn_gguf_tensor *t, const int tensors[FIRN_CLASS_COUNT],
-                           int n[2])
+/* The tensors of `ad` that llama.cpp does not serve and that `without` (NULL: nothing) does not train: how many, and
+ * what they are called, each once for all blocks. */
+static int list_unserved(const firn_run *run, const firn_adapter *ad, const firn_adapter *without, firn_text *names)
 {
-    const firn_class c = t ? firn_model_class(run->model, t->name) : FIRN_CLASS_NONE;
-    const char *targets = run->record.options.targets;
-    const bool all = targets && strcmp(targets, "all") == 0;
+    bool listed[FIRN_T_COUNT + 1] = {false}; /* the last: the output */
+    int count = 0;
 
-    if (c != FIRN_CLASS_NONE && (all || tensors[c]) && !firn_model_serves(run->model, t->name))
-        n[trains(run->adapter, t->name)]++;
+    for (int i = 0; i < ad->n_entries; i++) {
+        const char *tensor = ad->entries[i].tensor;
+        int layer;
+        firn_tensor_id id;
+        bool bias;
+        if (firn_model_serves(run->model, tensor) || (without && trains(without, tensor)))
+            continue;
+        firn_model_find(run->model, tensor, &layer, &id, &bias);
+        if (!listed[id])
+            firn_text_printf(names, "%s%s", count ? ", " : "",
+                             id < FIRN_T_COUNT ? firn_tensor_rows[id].base : "output");
+        listed[id] = true;
+        count++;
+    }
+    return count;
 }
 
-/* What llama.cpp does not serve of the classes that are trained. */
-static firn_status say_unserved(const firn_run *run, const int tensors[FIRN_CLASS_COUNT])
+/* What llama.cpp does not serve of what is trained, and what was left out of the targets for that reason: what the same
+ * targets include where that does not matter. */
+static firn_status say_unserved(const firn_run *run)
 {
-    const firn_model *m = run->model;
-    firn_text names[2];
-    int all[2] = {0};
+    const firn_train_options *o = &run->record.options;
+    firn_adapter *asked = NULL;
+    firn_text names;
+    firn_status s = FIRN_OK;
 
-    for (int i = 0; i < 2; i++)
-        firn_text_init(&names[i], run->ctx, 0);
-    for (int id = 0; id <= FIRN_T_COUNT; id++) {
-        int n[2] = {0};
-        for (int64_t i = 0; id < FIRN_T_COUNT && i < m->hp.n_layer; i++)
-            count_unserved(run, m->layers[i].weight[id], tensors, n);
-        if (id == FIRN_T_COUNT)
-            count_unserved(run, m->output, tensors, n);
-        for (int i = 0; i < 2; i++) {
-            if (n[i])
-                firn_text_printf(&names[i], "%s%s", all[i] ? ", " : "",
-                                 id < FIRN_T_COUNT ? firn_tensor_rows[id].base : "output");
-            all[i] += n[i];
-        }
-    }
-    if (all[1])
-        firn_run_say(run, "warning  llama.cpp will not apply %d of the adapter's tensors: %s", all[1],
-                     firn_text_cstr(&names[1]));
-    if (all[0])
+    firn_text_init(&names, run->ctx, 0);
+    const int trained = list_unserved(run, run->adapter, NULL, &names);
+    if (trained)
+        firn_run_say(run, "warning  llama.cpp will not apply %d of the adapter's tensors: %s", trained,
+                     firn_text_cstr(&names));
+    s = names.status;
+    firn_text_free(&names);
+    if (s == FIRN_OK && !o->adapter)
+        s = firn_adapter_describe(run->ctx, run->model, o->targets, true, o->rank, (float)o->alpha, &asked);
+    if (s == FIRN_OK && asked && list_unserved(run, asked, run->adapter, &names))
         firn_run_say(
             run, "         left out, because llama.cpp does not apply adapters on them (--unserved trains them): %s",
-            firn_text_cstr(&names[0]));
-    const firn_status s = names[0].status != FIRN_OK ? names[0].status : names[1].status;
-    for (int i = 0; i < 2; i++)
-        firn_text_free(&names[i]);
+            firn_text_cstr(&names));
+    firn_adapter_destroy(asked);
+    if (s == FIRN_OK)
+        s = names.status;
+    firn_text_free(&names);
     return s;
 }
 
@@ -365,7 +371,7 @@ static firn_status say_trained(const firn_run *run)
     FIRN_TRY(firn_run_say_text(run, &t));
     for (int i = 0; firn_model_warning(run->model, i); i++)
         firn_run_say(run, "warning  %s", firn_model_warning(run->model, i));
-    return say_unserved(run, tensors);
+    return say_unserved(run);
 }
 
 static firn_status say_data(const firn_run *run)

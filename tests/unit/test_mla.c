@@ -350,6 +350,18 @@ static void test_finetune(void **state)
         "left out, because llama.cpp does not apply adapters on them (--unserved trains them): attn_q_a, attn_q_b, "
         "attn_kv_a_mqa, attn_k_b, attn_v_b, output\n"));
     assert_false(said("warning"));
+    /* So do a list with "all" in it, and the classes of the defaults. */
+    assert_int_equal(finetune("list", "--targets router,all,experts"), 0);
+    assert_true(
+        said("on them (--unserved trains them): attn_q_a, attn_q_b, attn_kv_a_mqa, attn_k_b, attn_v_b, output\n"));
+    assert_int_equal(finetune("defaults", ""), 0);
+    assert_true(said("on them (--unserved trains them): attn_q_a, attn_q_b, attn_kv_a_mqa, attn_k_b, attn_v_b\n"));
+    /* What nobody asked for is not left out. */
+    assert_int_equal(finetune("some", "--targets blk.*.attn_output.weight,experts"), 0);
+    assert_false(said("left out"));
+    assert_int_equal(finetune("one", "--targets blk.0.attn_q_b.weight,blk.1.attn_q_b.weight --unserved"), 0);
+    assert_true(said("warning  llama.cpp will not apply 2 of the adapter's tensors: attn_q_b\n"));
+    assert_false(said("left out"));
     assert_int_equal(finetune("c", "--targets attention --unserved"), 0);
     assert_true(said("warning  llama.cpp will not apply 10 of the adapter's tensors: attn_q_a, attn_q_b, "
                      "attn_kv_a_mqa, attn_k_b, attn_v_b\n"));
@@ -357,6 +369,7 @@ static void test_finetune(void **state)
     assert_true(said("c/adapter.gguf changes blk.0.attn_q_a.weight, to which llama.cpp would not apply it"));
     assert_int_equal(finetune("e", "--adapter c/adapter.gguf --unserved"), 0);
     assert_int_equal(finetune("f", "--adapter b/adapter.gguf"), 0);
+    assert_false(said("left out"));
 }
 
 /* ---- metadata ---- */
