@@ -24,27 +24,30 @@ typedef struct {
     firn_metal_runtime *runtime;
     bool bf16;    /* the precision */
     void *faults; /* a firn_metal_fault in shared memory */
-    uint64_t wrapped;
-    int n_open; /* dispatches since the last commit */
+    int n_open;   /* dispatches since the last commit */
     double flops;
 } metal_device;
 
-/* A buffer's handle; `skip` bytes of the first page belong to others. */
+/* A buffer's handles: windows of `size` bytes, `stride` apart, over whole pages of which `skip` bytes belong to others.
+ * One window, unless what is wrapped is larger than a buffer may be: then they overlap, so that each tensor lies in
+ * one. */
 typedef struct {
-    void *buffer;
-    size_t skip;
+    size_t skip, stride, size;
+    int n;
+    void *window[];
 } metal_buffer;
 
 static firn_status device_failed(metal_device *d, const char *what, const char *error)
 {
-    return firn_fail(d->base.ctx, FIRN_ERR_DEVICE, "%s: %s: %s", d->base.name, what, error);
+    return !error[0] ? FIRN_ERR_MEMORY
+                     : firn_fail(d->base.ctx, FIRN_ERR_DEVICE, "%s: %s: %s", d->base.name, what, error);
 }
 
 static char *contents(const firn_buffer *b)
 {
     const metal_buffer *m = b->memory;
 
-    return (char *)firn_metal_buffer_contents(m->buffer) + m->skip;
+    return (char *)firn_metal_buffer_contents(m->window[0]) + m->skip;
 }
 
 static firn_status settle(metal_device *d, double *seconds)
@@ -60,12 +63,8 @@ static firn_status settle(metal_device *d, double *seconds)
 
 static firn_status expect_room(metal_device *d, size_t size)
 {
-    const uint64_t largest = firn_metal_max_buffer(d->runtime), all = firn_metal_working_set(d->runtime);
-    const uint64_t used = firn_metal_allocated(d->runtime) + d->wrapped;
+    const uint64_t all = firn_metal_working_set(d->runtime), used = firn_metal_allocated(d->runtime);
 
-    if (size > largest)
-        return firn_fail(d->base.ctx, FIRN_ERR_MEMORY, "%s takes buffers of %llu bytes at most, not %zu", d->base.name,
-                         (unsigned long long)largest, size);
     if (used + size > all)
         return firn_fail(d->base.ctx, FIRN_ERR_MEMORY,
                          "%s works on %llu bytes at most; %llu are taken and %zu more wanted", d->base.name,
@@ -73,61 +72,74 @@ static firn_status expect_room(metal_device *d, size_t size)
     return FIRN_OK;
 }
 
-static firn_status create_handle(metal_device *d, firn_buffer *b, void *buffer, size_t skip)
+static void release(metal_device *d, metal_buffer *m)
 {
-    metal_buffer *m = buffer ? firn_alloc(d->base.ctx, sizeof *m) : NULL;
-
-    if (!m) {
-        if (buffer)
-            firn_metal_buffer_release(buffer);
-        return buffer ? FIRN_ERR_MEMORY
-                      : firn_fail(d->base.ctx, FIRN_ERR_MEMORY, "%s has no buffer of %zu bytes left", d->base.name,
-                                  b->size);
-    }
-    *m = (metal_buffer){buffer, skip};
-    b->memory = m;
-    return FIRN_OK;
+    for (int i = 0; i < m->n; i++)
+        if (m->window[i])
+            firn_metal_buffer_release(m->window[i]);
+    firn_free(d->base.ctx, m);
 }
 
 static firn_status buffer_create(firn_device *device, size_t size, firn_buffer *b)
 {
     metal_device *d = (metal_device *)device;
+    const uint64_t largest = firn_metal_max_buffer(d->runtime);
 
+    if (size > largest)
+        return firn_fail(device->ctx, FIRN_ERR_MEMORY, "%s takes buffers of %llu bytes at most, not %zu", device->name,
+                         (unsigned long long)largest, size);
     FIRN_TRY(expect_room(d, size));
+    metal_buffer *m = firn_alloc_zeroed(device->ctx, 1, sizeof *m + sizeof *m->window);
+    if (!m)
+        return FIRN_ERR_MEMORY;
+    m->n = 1;
+    m->window[0] = firn_metal_buffer_create(d->runtime, size ? size : 1);
+    if (!m->window[0]) {
+        release(d, m);
+        return firn_fail(device->ctx, FIRN_ERR_MEMORY, "%s has no memory left for a buffer of %zu bytes", device->name,
+                         size);
+    }
     b->owned = true;
-    return create_handle(d, b, firn_metal_buffer_create(d->runtime, size ? size : 1), 0);
+    b->memory = m;
+    return FIRN_OK;
 }
 
-/* Metal wraps whole pages: those that the memory touches are all there. What it will not have is copied. */
+/* Metal wraps whole pages: those that the memory touches are all there. In place or not at all: what one side writes,
+ * the other reads. */
 static firn_status buffer_wrap(firn_device *device, const void *memory, size_t size, firn_buffer *b)
 {
     metal_device *d = (metal_device *)device;
-    const size_t skip = (uintptr_t)memory % PAGE, whole = (skip + size + PAGE - 1) / PAGE * PAGE;
+    const size_t largest = (size_t)firn_metal_max_buffer(d->runtime) / PAGE * PAGE, skip = (uintptr_t)memory % PAGE;
+    const size_t whole = (skip + size + PAGE - 1) / PAGE * PAGE, stride = largest / PAGE * 7 / 8 * PAGE;
+    const int n = whole <= largest ? 1 : 1 + (int)((whole - largest + stride - 1) / stride);
 
-    FIRN_TRY(expect_room(d, whole));
-    void *buffer = size ? firn_metal_buffer_wrap(d->runtime, (char *)memory - skip, whole) : NULL;
-    if (buffer) {
-        FIRN_TRY(create_handle(d, b, buffer, skip));
-        d->wrapped += whole;
-        return FIRN_OK;
+    if (size == 0)
+        return buffer_create(device, 0, b);
+    FIRN_TRY(expect_room(d, whole + (size_t)(n - 1) * (largest - stride)));
+    metal_buffer *m = firn_alloc_zeroed(device->ctx, 1, sizeof *m + (size_t)n * sizeof *m->window);
+    if (!m)
+        return FIRN_ERR_MEMORY;
+    *m = (metal_buffer){.skip = skip, .stride = stride, .size = largest, .n = n};
+    for (int i = 0; i < n; i++) {
+        const size_t at = (size_t)i * stride, rest = whole - at;
+        m->window[i] = firn_metal_buffer_wrap(d->runtime, (char *)memory - skip + at, rest < largest ? rest : largest);
+        if (m->window[i])
+            continue;
+        release(d, m);
+        return firn_fail(device->ctx, FIRN_ERR_MEMORY, "%s cannot use these %zu bytes of the host's memory in place",
+                         device->name, size);
     }
-    FIRN_TRY(buffer_create(device, size, b));
-    if (size)
-        memcpy(contents(b), memory, size);
+    b->memory = m;
     return FIRN_OK;
 }
 
 static void buffer_destroy(firn_buffer *b)
 {
     metal_device *d = (metal_device *)b->device;
-    metal_buffer *m = b->memory;
 
-    if (!b->owned) {
+    if (!b->owned)
         settle(d, NULL); /* the host's memory may go away next */
-        d->wrapped -= (m->skip + b->size + PAGE - 1) / PAGE * PAGE;
-    }
-    firn_metal_buffer_release(m->buffer);
-    firn_free(d->base.ctx, m);
+    release(d, b->memory);
 }
 
 static firn_status buffer_write(firn_buffer *b, size_t offset, const void *data, size_t size)
@@ -199,14 +211,30 @@ static firn_status plan(firn_device *device, const firn_tensor *node, firn_launc
 
 /* ---- run ---- */
 
-static firn_place place_of(const firn_submission *sub, const firn_tensor *node, int what)
+/* Binds argument j of a dispatch. What is absent is something that nobody reads. */
+static firn_status bind(metal_device *d, const firn_submission *sub, const firn_tensor *node,
+                        const firn_metal_dispatch *k, int j, firn_metal_work *w)
 {
-    firn_place place = {0};
-
-    if (what == FIRN_METAL_WORK)
-        return firn_exec_work(sub->exec);
+    const int what = k->refs[j].what;
     const firn_tensor *t = what == FIRN_METAL_DST ? node : what < FIRN_MAX_SRC ? node->src[what] : NULL;
-    return t && firn_n_elements(t) ? firn_exec_place(sub->exec, t) : place;
+    const firn_place place = what == FIRN_METAL_WORK        ? firn_exec_work(sub->exec)
+                             : t && firn_n_elements(t) != 0 ? firn_exec_place(sub->exec, t)
+                                                            : (firn_place){0};
+
+    w->buffers[j] = d->faults;
+    w->offsets[j] = 0;
+    if (!place.buffer)
+        return FIRN_OK;
+    const metal_buffer *m = place.buffer->memory;
+    const size_t at = m->skip + place.offset + k->refs[j].offset;
+    const int i = m->n == 1 ? 0 : (int)(at / m->stride < (size_t)m->n ? at / m->stride : (size_t)m->n - 1);
+    w->buffers[j] = m->window[i];
+    w->offsets[j] = at - (size_t)i * m->stride;
+    if (m->n > 1 && t && w->offsets[j] + firn_n_bytes(t) > m->size)
+        return firn_fail(d->base.ctx, FIRN_ERR_UNSUPPORTED,
+                         "%s takes tensors of %zu bytes at most where a file is larger than its buffers; %s has %zu",
+                         d->base.name, m->size - m->stride, t->name[0] ? t->name : "one", firn_n_bytes(t));
+    return FIRN_OK;
 }
 
 static void commit(metal_device *d)
@@ -252,12 +280,8 @@ static firn_status encode(metal_device *d, const firn_submission *sub, const fir
                              .shared = k->shared,
                              .grid = {k->grid[0], k->grid[1], k->grid[2]},
                              .threads = k->threads};
-        for (int j = 0; j < k->n_refs; j++) {
-            const firn_place place = place_of(sub, node, k->refs[j].what);
-            const metal_buffer *m = place.buffer ? place.buffer->memory : NULL;
-            w.buffers[j] = m ? m->buffer : d->faults; /* what is absent is something that nobody reads */
-            w.offsets[j] = m ? m->skip + place.offset + k->refs[j].offset : 0;
-        }
+        for (int j = 0; j < k->n_refs; j++)
+            FIRN_TRY(bind(d, sub, node, k, j, &w));
         FIRN_TRY(encode_pieces(d, node, k, &w));
     }
     return FIRN_OK;
@@ -370,8 +394,9 @@ static firn_status expect_bfloat(metal_device *d)
 {
     const firn_metal_dispatch k = {.kernel = FIRN_METAL_mul_mat};
 
-    if (load(d, &k) == FIRN_OK)
-        return FIRN_OK;
+    const firn_status s = load(d, &k);
+    if (s == FIRN_OK || s == FIRN_ERR_MEMORY)
+        return s;
     char why[FIRN_METAL_ERROR_BYTES];
     snprintf(why, sizeof why, "%s", firn_error(d->base.ctx));
     return firn_fail(d->base.ctx, FIRN_ERR_UNSUPPORTED, "%s has no kernels of precision bf16: %s", d->base.name, why);
@@ -389,11 +414,12 @@ firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device)
     d->base.backend = &metal_backend;
     d->bf16 = ctx->precision == FIRN_PRECISION_BF16;
     snprintf(d->base.name, sizeof d->base.name, "MTL%d", number);
-    d->runtime = firn_metal_start(number, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
+    d->runtime =
+        firn_metal_start(ctx, number, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
     if (d->runtime)
         d->faults = firn_metal_buffer_create(d->runtime, sizeof(firn_metal_fault));
     if (!d->runtime || !d->faults) {
-        const firn_status s = device_failed(d, "opening", d->runtime ? "no buffer" : error);
+        const firn_status s = device_failed(d, "opening", d->runtime ? "there is no memory for a buffer" : error);
         close_device(&d->base);
         return s;
     }

@@ -1,25 +1,28 @@
-/* The C face of Metal: all that the backend (metal.c) asks of Objective-C. Sentences are written to `error`; handles
- * are opaque. Nothing here knows graphs. Called by metal.c and plan.c's test only; implemented by runtime.m. */
+/* The C face of Metal: all that the backend (metal.c) asks of Objective-C. Sentences are written to `error`, which
+ * stays empty where the context's memory ran out and the context says so; handles are opaque. Nothing here knows
+ * graphs. Called by metal.c and its test only; implemented by runtime.m. */
 #ifndef FIRN_METAL_RUNTIME_H
 #define FIRN_METAL_RUNTIME_H
+
+#include "core/context.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FIRN_METAL_MAX_BUFFERS = 12, FIRN_METAL_ERROR_BYTES = 3000 };
+enum { FIRN_METAL_MAX_BUFFERS = 12, FIRN_METAL_MAX_THREADS = 256, FIRN_METAL_ERROR_BYTES = 3000 };
 
 typedef struct firn_metal_runtime firn_metal_runtime; /* a device with its queue, libraries and pipelines */
 
 int firn_metal_n_devices(void);
 /* NULL with a sentence. n_libraries texts of kernels, n_pipelines names of kernels to come. */
-firn_metal_runtime *firn_metal_start(int number, int n_libraries, int n_pipelines, char *error);
+firn_metal_runtime *firn_metal_start(firn_context *ctx, int number, int n_libraries, int n_pipelines, char *error);
 void firn_metal_stop(firn_metal_runtime *m);
 /* For people. */
 void firn_metal_describe(firn_metal_runtime *m, char *text, size_t size);
 uint64_t firn_metal_max_buffer(firn_metal_runtime *m);
 uint64_t firn_metal_working_set(firn_metal_runtime *m); /* bytes that may be resident at once */
-uint64_t firn_metal_allocated(firn_metal_runtime *m);
+uint64_t firn_metal_allocated(firn_metal_runtime *m);   /* with what is wrapped */
 
 /* Shared memory; NULL when there is none. */
 void *firn_metal_buffer_create(firn_metal_runtime *m, size_t size);
@@ -28,8 +31,8 @@ void *firn_metal_buffer_wrap(firn_metal_runtime *m, void *pages, size_t size);
 void firn_metal_buffer_release(void *buffer);
 void *firn_metal_buffer_contents(void *buffer);
 
-/* The pipeline number `pipeline`, kernel `name` of library number `library` with that text behind `head`: compiled when
- * it is first asked for. False with the compiler's words. */
+/* The pipeline number `pipeline`, kernel `name` of library number `library` with that text behind `head`, that can be
+ * run with FIRN_METAL_MAX_THREADS: compiled when it is first asked for. False with the compiler's words. */
 bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, const char *text, int pipeline,
                          const char *name, char *error);
 

@@ -5,7 +5,6 @@
 #include "metal/runtime.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if __has_feature(objc_arc)
@@ -22,9 +21,10 @@
 #define RELEASE(x)   [(x) release]
 #endif
 
-enum { IN_FLIGHT = 32 };
+enum { IN_FLIGHT = 32 }; /* of the 64 command buffers that a queue has */
 
 struct firn_metal_runtime {
+    firn_context *ctx;
     void *device, *queue;
     void **libraries, **pipelines;
     int n_libraries, n_pipelines;
@@ -58,35 +58,55 @@ int firn_metal_n_devices(void)
     }
 }
 
-firn_metal_runtime *firn_metal_start(int number, int n_libraries, int n_pipelines, char *error)
+/* Kernels are written for simdgroups of 32 and 8x8 matrices of theirs, which Apple's own GPUs have since the M1. */
+static bool suits(id<MTLDevice> device, char *error)
+{
+    if ([device supportsFamily:MTLGPUFamilyApple7])
+        return true;
+    snprintf(error, FIRN_METAL_ERROR_BYTES, "%s has no simdgroup matrices: a GPU of Apple's is needed, an M1 or later",
+             [[device name] UTF8String]);
+    return false;
+}
+
+firn_metal_runtime *firn_metal_start(firn_context *ctx, int number, int n_libraries, int n_pipelines, char *error)
 {
     @autoreleasepool {
-        firn_metal_runtime *m = calloc(1, sizeof *m);
-        NSArray *all = MTLCopyAllDevices();
-        if (m && number < (int)[all count]) {
-            id<MTLDevice> device = [all objectAtIndex:(NSUInteger)number];
-            m->device = KEPT(device);
-            m->queue = RETAINED([device newCommandQueue]);
-            m->n_libraries = n_libraries;
-            m->n_pipelines = n_pipelines;
-            m->libraries = calloc((size_t)n_libraries, sizeof *m->libraries);
-            m->pipelines = calloc((size_t)n_pipelines, sizeof *m->pipelines);
+        firn_metal_runtime *m = firn_alloc_zeroed(ctx, 1, sizeof *m);
+        error[0] = 0;
+        if (!m)
+            return NULL;
+        m->ctx = ctx;
+        m->n_libraries = n_libraries;
+        m->n_pipelines = n_pipelines;
+        m->libraries = firn_alloc_zeroed(ctx, (size_t)n_libraries, sizeof *m->libraries);
+        m->pipelines = m->libraries ? firn_alloc_zeroed(ctx, (size_t)n_pipelines, sizeof *m->pipelines) : NULL;
+        if (m->pipelines) {
+            NSArray *all = MTLCopyAllDevices();
+            id<MTLDevice> device = number < (int)[all count] ? [all objectAtIndex:(NSUInteger)number] : nil;
+            if (!device)
+                say(error, "there is no such device");
+            else if (suits(device, error)) {
+                id<MTLCommandQueue> queue = [device newCommandQueue];
+                m->device = KEPT(device);
+                m->queue = queue ? RETAINED(queue) : NULL;
+                if (!queue)
+                    say(error, "the device gives no command queue");
+            }
+            RELEASE(all);
         }
-        RELEASE(all);
-        if (m && m->queue && m->libraries && m->pipelines)
+        if (m->queue)
             return m;
-        say(error, m && m->device ? "the device gives no command queue" : "there is no such device");
         firn_metal_stop(m);
         return NULL;
     }
 }
 
-static void drop_all(void **objects, int n)
+static void drop_all(firn_context *ctx, void **objects, int n)
 {
     for (int i = 0; objects && i < n; i++)
         if (objects[i])
             DROP(objects[i]);
-    free(objects);
+    firn_free(ctx, objects);
 }
 
 void firn_metal_stop(firn_metal_runtime *m)
@@ -97,13 +117,13 @@ void firn_metal_stop(firn_metal_runtime *m)
         return;
     @autoreleasepool {
         firn_metal_wait(m, NULL, error);
-        drop_all(m->pipelines, m->n_pipelines);
-        drop_all(m->libraries, m->n_libraries);
+        drop_all(m->ctx, m->pipelines, m->n_pipelines);
+        drop_all(m->ctx, m->libraries, m->n_libraries);
         if (m->queue)
             DROP(m->queue);
         if (m->device)
             DROP(m->device);
-        free(m);
+        firn_free(m->ctx, m);
     }
 }
 
@@ -168,29 +188,54 @@ void *firn_metal_buffer_contents(void *buffer)
 
 /* ---- pipelines ---- */
 
+/* Without fast math, which takes NaN and infinity for impossible and functions for approximate (macOS 15 calls it
+ * mathMode, and calls this name old). */
+static void keep_arithmetic(MTLCompileOptions *options)
+{
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wdeprecated-declarations"
+    options.fastMathEnabled = NO;
+#pragma clang diagnostic pop
+}
+
 static bool compile(firn_metal_runtime *m, int library, const char *head, const char *text, char *error)
 {
     NSError *e = nil;
     const size_t size = strlen(head) + strlen(text) + 1;
-    char *all = malloc(size);
-    if (!all) {
-        say(error, "no memory for the kernels' source");
+    char *all = firn_alloc(m->ctx, size);
+    error[0] = 0;
+    if (!all)
         return false;
-    }
     snprintf(all, size, "%s%s", head, text);
     MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
-    options.fastMathEnabled = NO;
+    keep_arithmetic(options);
     id<MTLLibrary> l = [OBJECT(id<MTLDevice>, m->device) newLibraryWithSource:[NSString stringWithUTF8String:all]
                                                                       options:options
                                                                         error:&e];
     RELEASE(options);
-    free(all);
+    firn_free(m->ctx, all);
     if (!l) {
         say_error(error, e);
         return false;
     }
     m->libraries[library] = RETAINED(l);
     return true;
+}
+
+/* The descriptor tells the compiler how many threads there will be, so that it does not spend their registers. */
+static id<MTLComputePipelineState> new_pipeline(firn_metal_runtime *m, id<MTLFunction> function, NSError **e)
+{
+    MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
+
+    d.computeFunction = function;
+    d.maxTotalThreadsPerThreadgroup = FIRN_METAL_MAX_THREADS;
+    d.threadGroupSizeIsMultipleOfThreadExecutionWidth = YES;
+    id<MTLComputePipelineState> p = [OBJECT(id<MTLDevice>, m->device) newComputePipelineStateWithDescriptor:d
+                                                                                                    options:0
+                                                                                                 reflection:NULL
+                                                                                                      error:e];
+    RELEASE(d);
+    return p;
 }
 
 bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, const char *text, int pipeline,
@@ -208,11 +253,18 @@ bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, c
             snprintf(error, FIRN_METAL_ERROR_BYTES, "there is no kernel %s", name);
             return false;
         }
-        id<MTLComputePipelineState> p = [OBJECT(id<MTLDevice>, m->device) newComputePipelineStateWithFunction:function
-                                                                                                        error:&e];
+        id<MTLComputePipelineState> p = new_pipeline(m, function, &e);
         RELEASE(function);
         if (!p) {
             say_error(error, e);
+            return false;
+        }
+        if ([p maxTotalThreadsPerThreadgroup] < FIRN_METAL_MAX_THREADS || [p threadExecutionWidth] != 32) {
+            snprintf(error, FIRN_METAL_ERROR_BYTES,
+                     "the device runs it with %lu threads at most, in simdgroups of %lu; %d are needed, by 32",
+                     (unsigned long)[p maxTotalThreadsPerThreadgroup], (unsigned long)[p threadExecutionWidth],
+                     FIRN_METAL_MAX_THREADS);
+            RELEASE(p);
             return false;
         }
         m->pipelines[pipeline] = RETAINED(p);
@@ -235,26 +287,28 @@ static void land(firn_metal_runtime *m)
     memmove(m->flying, m->flying + 1, sizeof *m->flying * (size_t)--m->n_flying);
 }
 
+/* A command buffer and its encoder. */
+static bool open_commands(firn_metal_runtime *m, char *error)
+{
+    id<MTLCommandBuffer> b = [OBJECT(id<MTLCommandQueue>, m->queue) commandBuffer];
+    id<MTLComputeCommandEncoder> e = [b computeCommandEncoder];
+
+    if (!e) {
+        say(error, b ? "the device gives no encoder" : "the device gives no command buffer");
+        return false;
+    }
+    m->open = KEPT(b);
+    m->encoder = KEPT(e);
+    return true;
+}
+
 bool firn_metal_encode(firn_metal_runtime *m, const firn_metal_work *work, char *error)
 {
     @autoreleasepool {
-        id<MTLComputePipelineState> pipeline = OBJECT(id<MTLComputePipelineState>, m->pipelines[work->pipeline]);
-        if (work->threads > [pipeline maxTotalThreadsPerThreadgroup]) {
-            snprintf(error, FIRN_METAL_ERROR_BYTES, "a kernel is launched with %u threads and runs with %lu at most",
-                     (unsigned)work->threads, (unsigned long)[pipeline maxTotalThreadsPerThreadgroup]);
+        if (!m->open && !open_commands(m, error))
             return false;
-        }
-        if (!m->open) {
-            id<MTLCommandBuffer> b = [OBJECT(id<MTLCommandQueue>, m->queue) commandBuffer];
-            if (!b) {
-                say(error, "the device gives no command buffer");
-                return false;
-            }
-            m->open = KEPT(b);
-            m->encoder = KEPT([b computeCommandEncoder]);
-        }
         id<MTLComputeCommandEncoder> e = OBJECT(id<MTLComputeCommandEncoder>, m->encoder);
-        [e setComputePipelineState:pipeline];
+        [e setComputePipelineState:OBJECT(id<MTLComputePipelineState>, m->pipelines[work->pipeline])];
         [e setBytes:work->args length:work->n_args atIndex:0];
         for (int i = 0; i < work->n_buffers; i++)
             [e setBuffer:OBJECT(id<MTLBuffer>, work->buffers[i]) offset:work->offsets[i] atIndex:(NSUInteger)i + 1];

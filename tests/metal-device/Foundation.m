@@ -1,12 +1,20 @@
 /* See include/Foundation/Foundation.h. References are counted; one release too many aborts. */
 #import <Foundation/Foundation.h>
 
+#include "executor.h"
+
 #include <objc/runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static _Thread_local NSAutoreleasePool *the_pool;
+static long n_live;
+
+long mdev_live_objects(void)
+{
+    return __atomic_load_n(&n_live, __ATOMIC_RELAXED);
+}
 
 @implementation NSObject
 + (void)initialize
@@ -16,6 +24,7 @@ static _Thread_local NSAutoreleasePool *the_pool;
 {
     NSObject *o = class_createInstance(self, 0);
     o->_references = 1;
+    __atomic_add_fetch(&n_live, 1, __ATOMIC_RELAXED);
     return o;
 }
 + (instancetype)new
@@ -32,6 +41,7 @@ static _Thread_local NSAutoreleasePool *the_pool;
 }
 - (void)dealloc
 {
+    __atomic_sub_fetch(&n_live, 1, __ATOMIC_RELAXED);
     object_dispose(self);
 }
 - (instancetype)retain

@@ -2,7 +2,12 @@
  *
  * Committed work waits until somebody waits for it, so that a runtime that looks at results too early is found out.
  * Misuse of the API aborts with a sentence, as Metal's validation layer does. Sources are compiled when asked for
- * (compile_library.c), and what the compiler says is the NSError. */
+ * (compile_library.c), and what the compiler says is the NSError. Set up by the environment:
+ *
+ *     MDEV_FAMILY=n        the family of Apple's GPUs that it is of; 7 (an M1) unless given
+ *     MDEV_MAX_BUFFER=n    bytes of the largest buffer
+ *     MDEV_WORKING_SET=n   bytes that may be resident
+ *     MDEV_PIPELINE=n      threads that a pipeline runs with at most */
 #import <Metal/Metal.h>
 
 #include "compile_library.h"
@@ -16,9 +21,34 @@
 #include <string.h>
 #include <time.h>
 
-enum { PAGE = 16384, MAX_SHARED = 32768, MAX_THREADS = 1024, MAX_BYTES = 4096 };
-static const NSUInteger max_buffer = (NSUInteger)1 << 32, working_set = (NSUInteger)1 << 33;
+enum { PAGE = 16384, MAX_SHARED = 32768, MAX_THREADS = 1024, MAX_BYTES = 4096, CONSTANT_ALIGN = 256 };
+enum { MAX_COMMAND_BUFFERS = 64 };
 static NSUInteger allocated;
+static long refusal; /* things to be asked for until one is refused; 0: none is, -1: it was */
+
+static NSUInteger number_of(const char *name, NSUInteger otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoul(text, NULL, 10) : otherwise;
+}
+
+void mdev_refuse(long n)
+{
+    refusal = n;
+}
+
+bool mdev_has_refused(void)
+{
+    return refusal < 0;
+}
+
+static bool refused(void)
+{
+    if (refusal <= 0 || --refusal > 0)
+        return false;
+    refusal = -1;
+    return true;
+}
 
 static NSError *make_error(const char *text)
 {
@@ -50,6 +80,22 @@ static double seconds_now(void)
 
 @implementation MTLCompileOptions
 @synthesize fastMathEnabled = _fast;
+- (instancetype)init
+{
+    _fast = YES;
+    return self;
+}
+@end
+
+@implementation MTLComputePipelineDescriptor
+@synthesize computeFunction = _function;
+@synthesize maxTotalThreadsPerThreadgroup = _threads;
+@synthesize threadGroupSizeIsMultipleOfThreadExecutionWidth = _whole;
+- (void)dealloc
+{
+    [_function release];
+    [super dealloc];
+}
 @end
 
 @implementation MTLFunctionConstantValues
@@ -88,12 +134,14 @@ static double seconds_now(void)
 @interface MdevPipeline : NSObject <MTLComputePipelineState> {
   @public
     MdevFunction *_function;
+    NSUInteger _threads;
+    BOOL _whole; /* simdgroups are promised */
 }
 @end
 @implementation MdevPipeline
 - (NSUInteger)maxTotalThreadsPerThreadgroup
 {
-    return MAX_THREADS;
+    return _threads;
 }
 - (NSUInteger)threadExecutionWidth
 {
@@ -136,7 +184,7 @@ static double seconds_now(void)
             *error = make_error(text);
         return nil;
     }
-    for (int i = 0; i < _unit->n_kernels; i++) {
+    for (int i = 0; i < _unit->n_kernels && !refused(); i++) {
         if (strcmp(_unit->kernels[i].name, [name UTF8String]) != 0)
             continue;
         MdevFunction *f = [[MdevFunction alloc] init];
@@ -177,8 +225,7 @@ static double seconds_now(void)
         _deallocator(_memory, _length);
         Block_release(_deallocator);
     }
-    if (_own)
-        allocated -= _length;
+    allocated -= _length;
     free(_own);
     [super dealloc];
 }
@@ -210,8 +257,8 @@ typedef struct {
 
 @interface MdevQueue : NSObject <MTLCommandQueue> {
   @public
-    MdevCommandBuffer *_pending[256];
-    int _n_pending;
+    MdevCommandBuffer *_pending[MAX_COMMAND_BUFFERS];
+    int _n_pending, _n_unfinished; /* committed; all that have not run */
 }
 - (void)runUntil:(MdevCommandBuffer *)last;
 @end
@@ -280,6 +327,9 @@ typedef struct {
             misuse("%s: no length for threadgroup(%d), %s", k->name, j, p->name);
         if (p->kind != MDEV_BUFFER)
             continue;
+        if (_buffer[j] && _offset[j] % (p->is_constant ? CONSTANT_ALIGN : p->align))
+            misuse("%s: buffer(%d), %s: offset %lu, which is no multiple of %d", k->name, j, p->name, _offset[j],
+                   p->is_constant ? CONSTANT_ALIGN : p->align);
         const size_t have = _buffer[j] ? _buffer[j]->_length - _offset[j] : _bytes[j] ? _n_bytes[j] : 0;
         if (!have)
             misuse("%s: nothing is bound to buffer(%d), %s", k->name, j, p->name);
@@ -304,9 +354,12 @@ typedef struct {
     size_t shared = 0;
     if (!g.width || !g.height || !g.depth)
         misuse("%s: an empty grid", k->name);
-    if (!t.width || !t.height || !t.depth || t.width * t.height * t.depth > MAX_THREADS)
-        misuse("%s: a threadgroup of %lu x %lu x %lu threads; at most %d", k->name, t.width, t.height, t.depth,
-               MAX_THREADS);
+    const NSUInteger threads = t.width * t.height * t.depth;
+    if (!threads || threads > _pipeline->_threads)
+        misuse("%s: a threadgroup of %lu x %lu x %lu threads; at most %lu", k->name, t.width, t.height, t.depth,
+               _pipeline->_threads);
+    if (_pipeline->_whole && threads % 32)
+        misuse("%s: a threadgroup of %lu threads; whole simdgroups were promised", k->name, threads);
     command *c = calloc(1, sizeof *c);
     c->dispatch.kernel = k;
     c->pipeline = [_pipeline retain];
@@ -349,6 +402,8 @@ typedef struct {
 {
     if (_encoding || _status >= MTLCommandBufferStatusCommitted)
         misuse("an encoder for a command buffer that is %s", _encoding ? "being encoded" : "committed");
+    if (refused())
+        return nil;
     _encoding = YES;
     MdevEncoder *e = [[MdevEncoder alloc] init];
     e->_commands = [self retain];
@@ -361,8 +416,6 @@ typedef struct {
     if (_status >= MTLCommandBufferStatusCommitted)
         misuse("a second commit");
     _status = MTLCommandBufferStatusCommitted;
-    if (_queue->_n_pending == 256)
-        [_queue runUntil:_queue->_pending[0]];
     _queue->_pending[_queue->_n_pending++] = [self retain];
 }
 
@@ -393,7 +446,12 @@ static void set_constants(const MdevFunction *f)
             _error = [make_error(text) retain];
         }
     }
+    if (_status == MTLCommandBufferStatusCompleted && refused()) {
+        _status = MTLCommandBufferStatusError;
+        _error = [make_error("the software device was told to fail") retain];
+    }
     _ended = seconds_now();
+    _queue->_n_unfinished--;
     pthread_mutex_unlock(&mutex);
     for (int i = 0; i < _n_handlers; i++) {
         _handlers[i](self);
@@ -443,6 +501,8 @@ static void set_constants(const MdevFunction *f)
     free(_commands);
     for (int i = 0; i < _n_handlers; i++)
         Block_release(_handlers[i]);
+    if (_status < MTLCommandBufferStatusCommitted)
+        _queue->_n_unfinished--;
     [_error release];
     [_queue release];
     [super dealloc];
@@ -452,6 +512,11 @@ static void set_constants(const MdevFunction *f)
 @implementation MdevQueue
 - (id<MTLCommandBuffer>)commandBuffer
 {
+    if (refused())
+        return nil;
+    if (_n_unfinished == MAX_COMMAND_BUFFERS)
+        misuse("a queue has %d command buffers, and this thread would wait for one of them", MAX_COMMAND_BUFFERS);
+    _n_unfinished++;
     MdevCommandBuffer *b = [[MdevCommandBuffer alloc] init];
     b->_queue = [self retain];
     return [b autorelease];
@@ -484,11 +549,11 @@ static void set_constants(const MdevFunction *f)
 }
 - (NSUInteger)maxBufferLength
 {
-    return max_buffer;
+    return number_of("MDEV_MAX_BUFFER", (NSUInteger)1 << 32);
 }
 - (uint64_t)recommendedMaxWorkingSetSize
 {
-    return working_set;
+    return number_of("MDEV_WORKING_SET", (NSUInteger)1 << 33);
 }
 - (NSUInteger)currentAllocatedSize
 {
@@ -500,19 +565,18 @@ static void set_constants(const MdevFunction *f)
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family
 {
-    (void)family;
-    return YES;
+    return family / 1000 == 1 && (NSUInteger)family % 1000 <= number_of("MDEV_FAMILY", 7);
 }
 - (id<MTLCommandQueue>)newCommandQueue
 {
-    return [[MdevQueue alloc] init];
+    return refused() ? nil : [[MdevQueue alloc] init];
 }
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options
 {
     void *memory;
 
     (void)options;
-    if (!length || length > max_buffer || posix_memalign(&memory, 256, length) != 0)
+    if (!length || length > [self maxBufferLength] || refused() || posix_memalign(&memory, 256, length) != 0)
         return nil;
     memset(memory, 0xcd, length);
     MdevBuffer *b = [[MdevBuffer alloc] init];
@@ -529,6 +593,9 @@ static void set_constants(const MdevFunction *f)
     (void)options;
     if ((uintptr_t)memory % PAGE || length % PAGE || !length)
         misuse("newBufferWithBytesNoCopy: %p, %lu bytes: not whole pages of %d", memory, length, PAGE);
+    if (length > [self maxBufferLength] || refused())
+        return nil;
+    allocated += length;
     MdevBuffer *b = [[MdevBuffer alloc] init];
     b->_memory = memory;
     b->_length = length;
@@ -539,11 +606,11 @@ static void set_constants(const MdevFunction *f)
 {
     char *text = NULL;
 
-    (void)options;
-    const mdev_unit *unit = mdev_compile([source UTF8String], &text);
+    const mdev_unit *unit =
+        refused() ? NULL : mdev_compile([source UTF8String], !options || options.fastMathEnabled, &text);
     if (!unit) {
         if (error)
-            *error = make_error(text ? text : "out of memory");
+            *error = make_error(text ? text : "the compiler is out of memory");
         free(text);
         return nil;
     }
@@ -551,15 +618,35 @@ static void set_constants(const MdevFunction *f)
     l->_unit = unit;
     return l;
 }
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:(id *)reflection
+                                                               error:(NSError **)error
 {
-    if (!function) {
+    const NSUInteger threads = descriptor.maxTotalThreadsPerThreadgroup;
+
+    (void)options, (void)reflection;
+    if (!descriptor.computeFunction || threads > MAX_THREADS || refused()) {
         if (error)
-            *error = make_error("a pipeline needs a function, not nil");
+            *error = make_error(!descriptor.computeFunction ? "a pipeline needs a function, not nil"
+                                : threads > MAX_THREADS     ? "a pipeline has at most 1024 threads"
+                                                            : "there is no memory for a pipeline");
         return nil;
     }
     MdevPipeline *p = [[MdevPipeline alloc] init];
-    p->_function = (MdevFunction *)[function retain];
+    p->_function = (MdevFunction *)[descriptor.computeFunction retain];
+    p->_threads = number_of("MDEV_PIPELINE", MAX_THREADS);
+    if (threads && threads < p->_threads)
+        p->_threads = threads;
+    p->_whole = descriptor.threadGroupSizeIsMultipleOfThreadExecutionWidth;
+    return p;
+}
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error
+{
+    MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
+    d.computeFunction = function;
+    id<MTLComputePipelineState> p = [self newComputePipelineStateWithDescriptor:d options:0 reflection:NULL error:error];
+    [d release];
     return p;
 }
 @end

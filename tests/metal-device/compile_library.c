@@ -103,7 +103,7 @@ static char *fallible(const char *path, const char *source)
 }
 
 /* Compiles into the cache; the caller's name is taken last, so that two processes may do it at once. */
-static char *build(const char *source, const char *object)
+static char *build(const char *source, const char *object, const char *arithmetic)
 {
     char stem[600], path[640], command[2400];
     const char *defines = getenv("MDEV_DEFINES");
@@ -117,9 +117,9 @@ static char *build(const char *source, const char *object)
     snprintf(
         command, sizeof command,
         "unset LD_PRELOAD LD_LIBRARY_PATH; { S=%s D='%s' U=%s; python3 $S/metal2cpp.py $D $U.metal $U.cpp && " MDEV_CXX
-        " " MDEV_FLAGS " $D -std=c++17 -O1 -g -fPIC -ffp-contract=off -Wall -Wno-unused -I$S/msl $U.cpp " MAKE_OBJECT
+        " " MDEV_FLAGS " $D -std=c++17 -O1 -g -fPIC %s -Wall -Wno-unused -I$S/msl $U.cpp " MAKE_OBJECT
         "; } >%s.log 2>&1",
-        MDEV_SOURCE, defines ? defines : "", stem, stem);
+        MDEV_SOURCE, defines ? defines : "", stem, arithmetic, stem);
     const int status = system(command);
     if (status != 0) {
         snprintf(path, sizeof path, "%s.log", stem);
@@ -136,15 +136,19 @@ static char *build(const char *source, const char *object)
     return error;
 }
 
-const mdev_unit *mdev_compile(const char *source, char **error)
+const mdev_unit *mdev_compile(const char *source, bool fast, char **error)
 {
+    const char *arithmetic =
+        fast ? "-ffp-contract=fast -ffinite-math-only -fno-signed-zeros -fassociative-math -fno-trapping-math"
+             : "-ffp-contract=off";
     char object[512];
     char *text = edited(source);
     const char *defines = getenv("MDEV_DEFINES");
-    uint64_t h = hash_of_tools(hash(hash(hash(0xcbf29ce484222325u, text), MDEV_FLAGS), defines ? defines : ""));
+    uint64_t h = hash(hash(hash(0xcbf29ce484222325u, text), MDEV_FLAGS), defines ? defines : "");
 
+    h = hash_of_tools(hash(h, arithmetic));
     snprintf(object, sizeof object, "%s/%016llx.so", MDEV_CACHE, (unsigned long long)h);
-    *error = access(object, R_OK) == 0 ? NULL : build(text, object);
+    *error = access(object, R_OK) == 0 ? NULL : build(text, object, arithmetic);
     free(text);
     if (*error)
         return NULL;

@@ -3,7 +3,9 @@
 
 #include "unit.h"
 
-/* A unit from MSL source; NULL with the compiler's text in *error (the caller frees it). */
-const mdev_unit *mdev_compile(const char *source, char **error);
+#include <stdbool.h>
+
+/* A unit from MSL source, with fast math or without; NULL with the compiler's text in *error (the caller frees it). */
+const mdev_unit *mdev_compile(const char *source, bool fast, char **error);
 
 #endif

@@ -48,6 +48,12 @@ typedef struct {
 
 void mdev_set_report(void (*report)(const mdev_dispatch *, const mdev_counts *));
 
+/* The n-th thing that the device is asked for from now on is refused: a buffer, a queue, a library, a function, a
+ * pipeline, a command buffer, an encoder; or a command buffer ends in error. 0: nothing is. */
+void mdev_refuse(long n);
+bool mdev_has_refused(void);
+long mdev_live_objects(void); /* of every class */
+
 #ifdef __cplusplus
 }
 #endif

@@ -56,6 +56,12 @@ kernel void swizzles(device float *p [[buffer(0)]], ushort t [[thread_index_in_t
     p[t] = v.x == 4 && v.y == 3 && dot(v.xyz, float3(1, 0, 1)) == 7 && as_type<uint>(1.0f) == 0x3f800000;
 }
 
+/* 0 / 0: not seen by a kernel that is compiled with fast math, which is Metal's default. */
+kernel void sees_nan(device float *p [[buffer(0)]], ushort t [[thread_index_in_threadgroup]])
+{
+    p[t] = isnan(p[t] / p[t]);
+}
+
 #ifdef __HAVE_BFLOAT__
 kernel void with_bfloat(device float *p [[buffer(0)]], ushort t [[thread_index_in_threadgroup]])
 {

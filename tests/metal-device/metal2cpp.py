@@ -84,9 +84,27 @@ def split(text):
     return [p.strip() for p in parts + [part] if p.strip()]
 
 
+def check_types(source, text, at, numbers):
+    """{kind: type} of the parameters that are numbers, as Metal's specification has them (Kernel Function Input
+    Attributes): unsigned; positions and sizes alone or in vectors, all with the same number of components."""
+    for kind, t in numbers.items():
+        scalar = "INDEX" in kind or "SIMDGROUP" in kind
+        if not re.fullmatch("uint|ushort" if scalar else "(uint|ushort)[23]?", t):
+            fail(source, text, at, f"a parameter of type {t} where {kind[5:].lower()} stands")
+    if len({t.strip("uinshort") for k, t in numbers.items() if "INDEX" not in k and "SIMDGROUP" not in k}) > 1:
+        fail(source, text, at, f"positions with different numbers of components ({', '.join(numbers.values())})")
+    for first, second in (("POSITION_IN_GRID", "S_PER_GRID"), ("POSITION_IN_THREADGROUP", "S_PER_THREADGROUP")):
+        first, second = numbers.get("MDEV_THREAD_" + first), numbers.get("MDEV_THREAD" + second)
+        if first and second and first != second:
+            fail(source, text, at, f"the type of a position and that of its limit differ ({first}, {second})")
+    if numbers.get("MDEV_THREAD_POSITION_IN_THREADGROUP", "").startswith("uint") and \
+            numbers.get("MDEV_THREAD_INDEX_IN_THREADGROUP") == "ushort":
+        fail(source, text, at, "thread_index_in_threadgroup is uint where thread_position_in_threadgroup is")
+
+
 def parameters(source, text, at, body):
-    """[(kind, index, name)] of a kernel's parameter list."""
-    result, next_buffer = [], 0
+    """[(kind, index, constant, name)] of a kernel's parameter list."""
+    result, numbers, next_buffer = [], {}, 0
     for p in split(body):
         attributes = dict(re.findall(ATTRIBUTE, p))
         name = re.search(r"(\w+)\s*(?:\[\[.*)?$", p, re.S)
@@ -98,7 +116,10 @@ def parameters(source, text, at, body):
             kind, index = "MDEV_BUFFER", str(next_buffer)
         if kind == "MDEV_BUFFER":
             next_buffer = int(index) + 1
-        result.append((kind, index, name[1] if name else ""))
+        elif kind != "MDEV_THREADGROUP":
+            numbers[kind] = p.split()[0]
+        result.append((kind, index, int(bool(re.search(r"\bconstant\b", p))), name[1] if name else ""))
+    check_types(source, text, at, numbers)
     return result
 
 
@@ -186,9 +207,9 @@ def main():
             seen.add(host)
             k, p = len(rows), list(enumerate(definitions[name]))
             o.append(f"MSL_LAUNCHER({k}, ({e}), " +
-                     ", ".join(f"MSL_ARGUMENT({j}, {kind}, {index})" for j, (kind, index, _) in p) + ")")
+                     ", ".join(f"MSL_ARGUMENT({j}, {kind}, {index})" for j, (kind, index, _, _) in p) + ")")
             o.append(f"static const mdev_param params_{k}[] = {{" +
-                     ", ".join(f'MSL_PARAM({j}, ({e}), {kind}, {index}, "{n}")' for j, (kind, index, n) in p) + "};")
+                     ", ".join(f'MSL_PARAM({j}, ({e}), {kind}, {index}, {c}, "{n}")' for j, (kind, index, c, n) in p) + "};")
             rows.append(f'{{"{host}", launch_{k}, params_{k}, {len(p)}}}')
         o.append("static const mdev_kernel kernels[] = {" + ",\n".join(rows + ["{}"]) + "};")
         o.append("static const mdev_constant constants[] = {" +

@@ -22,11 +22,13 @@ int main(int argc, char **argv)
 
     @autoreleasepool {
         id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+        MTLCompileOptions *options = [[MTLCompileOptions alloc] init]; /* as src/metal/runtime.m has them */
+        options.fastMathEnabled = NO;
         for (int i = 1; i < argc; i++) {
             NSError *error = NULL;
             const char *text = read_text(argv[i]);
             id<MTLLibrary> library = text ? [device newLibraryWithSource:[NSString stringWithUTF8String:text]
-                                                                 options:NULL
+                                                                 options:options
                                                                    error:&error]
                                           : NULL;
             if (!library)
@@ -34,6 +36,7 @@ int main(int argc, char **argv)
             failed |= !library;
             [(id)library release];
         }
+        [options release];
         [(id)device release];
     }
     return failed;

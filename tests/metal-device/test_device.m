@@ -31,17 +31,28 @@ static char *text_of(const char *path)
     return text;
 }
 
-static void open_device(void)
+static void open_fast(bool fast)
 {
     NSError *error = nil;
+    MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
 
     device = MTLCreateSystemDefaultDevice();
     queue = [device newCommandQueue];
-    library = [device newLibraryWithSource:[NSString stringWithUTF8String:text_of(FAULTS)] options:nil error:&error];
+    if (!fast)
+        options.fastMathEnabled = NO;
+    library = [device newLibraryWithSource:[NSString stringWithUTF8String:text_of(FAULTS)]
+                                   options:options
+                                     error:&error];
+    [options release];
     if (!library) {
         fprintf(stderr, "faults.metal: %s\n", [[error localizedDescription] UTF8String]);
         exit(9);
     }
+}
+
+static void open_device(void)
+{
+    open_fast(false);
 }
 
 static id<MTLComputePipelineState> pipeline(const char *name, MTLFunctionConstantValues *values)
@@ -226,6 +237,15 @@ static void set_constants(const char *unused)
     [values release];
 }
 
+static void sees_nan(const char *fast)
+{
+    float out[THREADS];
+
+    open_fast(fast != NULL);
+    launch("sees_nan", 1, nil, out);
+    want(out[0] == 1, "what is no number");
+}
+
 static void wrong_constant(const char *unused)
 {
     float out[THREADS];
@@ -276,7 +296,24 @@ typedef enum {
     EARLY_WAIT,
     LATE_HANDLER,
     OVER_RELEASE,
+    ODD_CONSTANT,
+    ODD_OFFSET,
+    FEW_THREADS,
+    HALF_SIMDGROUP,
+    MANY_COMMANDS,
 } mistake;
+
+/* Of one mistake's kernel, by a descriptor where it matters. */
+static id<MTLComputePipelineState> pipeline_of(mistake m)
+{
+    if (m == SHORT_BUFFER || m == ODD_CONSTANT)
+        return pipeline("takes_a_struct", nil);
+    MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
+    d.computeFunction = [library newFunctionWithName:@"reversed"];
+    d.maxTotalThreadsPerThreadgroup = m == FEW_THREADS ? 32 : 0;
+    d.threadGroupSizeIsMultipleOfThreadExecutionWidth = YES;
+    return [device newComputePipelineStateWithDescriptor:d options:0 reflection:NULL error:NULL];
+}
 
 static void misuse(const char *argument)
 {
@@ -284,8 +321,10 @@ static void misuse(const char *argument)
     static char bytes[5000], pages[40000];
 
     open_device();
-    id<MTLBuffer> b = [device newBufferWithLength:m == SHORT_BUFFER ? 2 : 256 options:MTLResourceStorageModeShared];
+    id<MTLBuffer> b = [device newBufferWithLength:m == SHORT_BUFFER ? 2 : 512 options:MTLResourceStorageModeShared];
     id<MTLCommandBuffer> commands = [queue commandBuffer];
+    for (int i = 0; m == MANY_COMMANDS && i < 64; i++)
+        [queue commandBuffer];
     if (m == EARLY_WAIT)
         [commands waitUntilCompleted];
     if (m == ODD_PAGES)
@@ -293,14 +332,17 @@ static void misuse(const char *argument)
     @autoreleasepool {
         id<MTLComputeCommandEncoder> e = [commands computeCommandEncoder];
         if (m != NO_PIPELINE)
-            [e setComputePipelineState:pipeline(m == SHORT_BUFFER ? "takes_a_struct" : "reversed", nil)];
+            [e setComputePipelineState:pipeline_of(m)];
         if (m != UNBOUND)
-            [e setBuffer:b offset:0 atIndex:0];
+            [e setBuffer:b offset:m == ODD_CONSTANT ? 16 : m == ODD_OFFSET ? 2 : 0 atIndex:0];
         if (m == LONG_BYTES)
             [e setBytes:bytes length:sizeof bytes atIndex:1];
         [e setThreadgroupMemoryLength:m == ODD_SHARED ? 250 : m == MUCH_SHARED ? 32784 : 256 atIndex:0];
         [e dispatchThreadgroups:MTLSizeMake(m == EMPTY_GRID ? 0 : 1, 1, 1)
-            threadsPerThreadgroup:MTLSizeMake(m == MANY_THREADS ? 2048 : 64, 1, 1)];
+            threadsPerThreadgroup:MTLSizeMake(m == MANY_THREADS     ? 2048
+                                              : m == HALF_SIMDGROUP ? 48
+                                                                    : 64,
+                                              1, 1)];
         if (m == LOST_ENCODER) {
             [e release];
             [e release];
@@ -342,6 +384,11 @@ static const struct {
     {EARLY_WAIT, "waiting before the commit", "before commit"},
     {LATE_HANDLER, "a handler after the commit", "after commit"},
     {OVER_RELEASE, "one release too many", ""},
+    {ODD_CONSTANT, "constant memory at an offset of 16", "offset 16, which is no multiple of 256"},
+    {ODD_OFFSET, "floats at an offset of 2", "offset 2, which is no multiple of 4"},
+    {FEW_THREADS, "more threads than the pipeline has", "64 x 1 x 1 threads; at most 32"},
+    {HALF_SIMDGROUP, "half a simdgroup after whole ones were promised", "a threadgroup of 48 threads"},
+    {MANY_COMMANDS, "65 command buffers", "a queue has 64 command buffers"},
 };
 
 /* Work starts when it is waited for: what is read before is what was there. */
@@ -456,6 +503,19 @@ int main(void)
         {"partial_matrix", "partial simdgroup"},
         {"too_much_shared", "past 32768"},
     };
+    static const char *const parameters[][3] = {
+        {"an index that is signed", "int i [[thread_index_in_simdgroup]]", "a parameter of type int where"},
+        {"an index that is a vector", "uint3 i [[thread_index_in_threadgroup]]", "a parameter of type uint3 where"},
+        {"positions of one and of three components",
+         "uint i [[thread_position_in_grid]], uint3 g [[threadgroup_position_in_grid]]",
+         "different numbers of components"},
+        {"a position and a size of different types",
+         "uint3 i [[thread_position_in_threadgroup]], ushort3 n [[threads_per_threadgroup]]",
+         "differ (uint3, ushort3)"},
+        {"an index shorter than the position",
+         "uint3 i [[thread_position_in_threadgroup]], ushort n [[thread_index_in_threadgroup]]",
+         "index_in_threadgroup is uint"},
+    };
     char number[8];
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -463,12 +523,20 @@ int main(void)
     expect_right("function constants", set_constants, NULL);
     expect_right("results come after the wait", reads_too_early, NULL);
     expect_right("bfloat", with_bfloat, NULL);
+    expect_right("NaN", sees_nan, NULL);
+    expect_found("NaN with fast math", sees_nan, "fast", "what is no number is wrong");
     expect_found("without bfloat", without_bfloat, NULL, "no function is called with_bfloat");
     expect_found("a function constant of another size", wrong_constant, NULL, "has 4 bytes, and was given 2");
     expect_found("an unknown function", no_such_function, NULL, "no function is called nobody");
     expect_found("a source with an error", compile,
                  "#include <metal_stdlib>\nusing namespace metal;\nkernel void k(device float *p) { p[0] = q; }\n",
                  ":3:");
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
+        static char source[300];
+        snprintf(source, sizeof source, "#include <metal_stdlib>\nkernel void k(device float *p, %s)\n{\n}\n",
+                 parameters[i][1]);
+        expect_found(parameters[i][0], compile, source, parameters[i][2]);
+    }
     for (size_t i = 0; i < sizeof scheduled / sizeof *scheduled; i++)
         expect_found(scheduled[i][0], fault, scheduled[i][0], scheduled[i][1]);
     if (!runs_with("thread")) /* which finds it before the result is looked at */

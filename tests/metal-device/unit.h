@@ -33,8 +33,9 @@ typedef struct {
 } mdev_env;
 
 typedef struct {
-    unsigned char kind, index;
-    unsigned least; /* bytes that must be bound */
+    unsigned char kind, index, is_constant; /* in that address space */
+    unsigned char align;                 /* of what it points to */
+    unsigned least;                      /* bytes that must be bound */
     const char *name;
 } mdev_param;
 

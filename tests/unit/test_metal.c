@@ -8,6 +8,11 @@
 #include "metal/plan.h"
 #include "metal/runtime.h"
 
+#ifdef FIRN_METAL_DEVICE
+#include "executor.h"
+#endif
+
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,12 +62,13 @@ static void prepare_sum(fixture *f)
 
 static void every_kernel_of_the_table_is_there(void **state)
 {
+    firn_context *ctx = firn_context_create(NULL);
     char error[FIRN_METAL_ERROR_BYTES], name[96];
     int n = 0;
 
     (void)state;
     firn_metal_runtime *m =
-        firn_metal_start(0, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
+        firn_metal_start(ctx, 0, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
     assert_non_null(m);
     for (int k = 0; k < FIRN_METAL_N_KERNELS; k++)
         for (int w = 0; w < (firn_metal_is_typed((firn_metal_kernel)k) ? firn_metal_n_weights : 1); w++, n++) {
@@ -73,6 +79,7 @@ static void every_kernel_of_the_table_is_there(void **state)
         }
     assert_true(n > 8 * firn_metal_n_weights); /* the products' */
     firn_metal_stop(m);
+    firn_context_destroy(ctx);
 }
 
 static void there_is_a_list_of_devices(void **state)
@@ -525,8 +532,9 @@ static firn_status open_plan_and_run(firn_context *ctx)
 /* Each allocation fails once, alone, and once with all that follow. */
 static void every_allocation_may_fail(void **state)
 {
+    firn_context *own = firn_context_create(NULL);
     char error[FIRN_METAL_ERROR_BYTES];
-    firn_metal_runtime *m = firn_metal_start(0, 1, 1, error);
+    firn_metal_runtime *m = firn_metal_start(own, 0, 1, 1, error);
     long tried = 0;
 
     (void)state;
@@ -552,7 +560,134 @@ static void every_allocation_may_fail(void **state)
     }
     assert_true(tried > 20);
     firn_metal_stop(m);
+    firn_context_destroy(own);
 }
+
+#ifdef FIRN_METAL_DEVICE
+/* Buffers, the queue, libraries, pipelines, command buffers, encoders, and work that ends in error. */
+static void everything_asked_of_the_device_may_be_refused(void **state)
+{
+    const long before = mdev_live_objects();
+    bool came = true;
+    long n = 0;
+
+    (void)state;
+    while (came) {
+        countdown memory = {LONG_MAX, 0, true};
+        firn_context *ctx = firn_context_create(
+            &(firn_context_params){.n_threads = 1, .allocator = {count_alloc, count_realloc, count_free, &memory}});
+        assert_non_null(ctx);
+        mdev_refuse(++n);
+        const firn_status s = open_plan_and_run(ctx);
+        came = mdev_has_refused();
+        mdev_refuse(0);
+        if ((s == FIRN_OK) == came || (came && strncmp(firn_error(ctx), "MTL0", 4) != 0))
+            fail_msg("refusal %ld: %s, '%s'", n, firn_status_name(s), firn_error(ctx));
+        firn_context_destroy(ctx);
+        if (memory.live != 0 || mdev_live_objects() != before)
+            fail_msg("refusal %ld: %ld blocks and %ld objects are still held", n, memory.live,
+                     mdev_live_objects() - before);
+    }
+    assert_true(n > 20);
+}
+
+static void a_gpu_that_does_not_suit_is_a_sentence(void **state)
+{
+    firn_context *ctx = firn_context_create(NULL);
+    firn_device *device;
+
+    (void)state;
+    setenv("MDEV_FAMILY", "6", 1);
+    assert_int_equal(firn_device_open(ctx, "MTL0", &device), FIRN_ERR_DEVICE);
+    assert_string_equal(firn_error(ctx), "MTL0: opening: software Metal device has no simdgroup matrices: a GPU of "
+                                         "Apple's is needed, an M1 or later");
+    unsetenv("MDEV_FAMILY");
+    firn_context_destroy(ctx);
+}
+
+static void a_pipeline_of_few_threads_is_declined(void **state)
+{
+    fixture f = open_fixture();
+
+    (void)state;
+    setenv("MDEV_PIPELINE", "224", 1);
+    firn_tensor *a = firn_slot(f.g, FIRN_F32, 1, (int64_t[]){256}, "a");
+    firn_output(f.g, firn_named(firn_add(f.g, a, a), "twice"));
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_ERR_DEVICE);
+    assert_non_null(strstr(firn_error(f.ctx), "kernel_add: the device runs it with 224 threads at most, in simdgroups "
+                                              "of 32; 256 are needed"));
+    unsetenv("MDEV_PIPELINE");
+    close_fixture(&f);
+}
+
+/* A file that is larger than a buffer may be lies in several that overlap; so does what tensors of it are read from. */
+static void a_file_larger_than_a_buffer_is_used_in_place(void **state)
+{
+    enum { LARGEST = 1 << 18, OVERLAP = LARGEST / 8, FILE_BYTES = 700000, N = 1024, SKIP = 20000 };
+    fixture f = open_fixture();
+    firn_buffer *file;
+    float sum[N];
+
+    (void)state;
+    char *pages = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    float *values = (float *)(pages + SKIP);
+    for (int i = 0; i < FILE_BYTES / 4; i++)
+        values[i] = (float)i;
+    setenv("MDEV_MAX_BUFFER", "262144", 1);
+    firn_tensor *a = firn_slot(f.g, FIRN_F32, 1, (int64_t[]){N}, "a");
+    firn_tensor *y = firn_output(f.g, firn_add(f.g, a, a));
+    firn_tensor *large = firn_slot(f.g, FIRN_F32, 1, (int64_t[]){OVERLAP}, "large"); /* four times the overlap */
+    firn_graph_cut(f.g);
+    firn_tensor *all = firn_output(f.g, firn_sum(f.g, large));
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
+    assert_int_equal(firn_buffer_wrap(f.device, values, FILE_BYTES, &file), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, 1 << 16, &f.memory), FIRN_OK);
+    assert_int_equal(firn_exec_memory(f.exec, NULL, 0, f.memory, 1 << 15), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, y, f.memory, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, all, f.memory, 1 << 14), FIRN_OK);
+    for (int at = 0; at <= FILE_BYTES / 4 - N; at += at + 1000 > FILE_BYTES / 4 - N ? 1 : 1000) {
+        assert_int_equal(firn_exec_bind(f.exec, a, file, (size_t)at * 4), FIRN_OK);
+        assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+        assert_int_equal(firn_buffer_read(f.memory, 0, sum, sizeof sum), FIRN_OK);
+        for (int i = 0; i < N; i++)
+            assert_true(sum[i] == 2 * (float)(at + i));
+    }
+    assert_int_equal(firn_exec_bind(f.exec, large, file, 0), FIRN_OK);
+    assert_int_equal(firn_exec_run(f.exec, 1, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, large, file, LARGEST * 3 / 4), FIRN_OK);
+    assert_int_equal(firn_exec_run(f.exec, 1, 0), FIRN_ERR_UNSUPPORTED);
+    assert_string_equal(firn_error(f.ctx), "MTL0 takes tensors of 32768 bytes at most where a file is larger than its "
+                                           "buffers; large has 131072");
+    assert_int_equal(firn_buffer_read(file, 600000, sum, 4), FIRN_OK);
+    assert_true(sum[0] == 150000);
+    firn_buffer_destroy(file);
+    unsetenv("MDEV_MAX_BUFFER");
+    munmap(pages, 1 << 20);
+    close_fixture(&f);
+}
+
+static void what_is_wrapped_counts_as_resident(void **state)
+{
+    fixture f = open_fixture();
+    firn_buffer *b;
+
+    (void)state;
+    char *pages = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    setenv("MDEV_WORKING_SET", "1600000", 1); /* once, but not twice */
+    assert_int_equal(firn_buffer_wrap(f.device, pages, 1 << 20, &b), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, 1 << 18, &f.memory), FIRN_OK);
+    firn_buffer_destroy(f.memory);
+    assert_int_equal(firn_buffer_create(f.device, 1 << 20, &f.memory), FIRN_ERR_MEMORY);
+    assert_non_null(strstr(firn_error(f.ctx), "MTL0 works on 1600000 bytes at most; "));
+    unsetenv("MDEV_WORKING_SET");
+    firn_buffer_destroy(b);
+    munmap(pages, 1 << 20);
+    close_fixture(&f);
+}
+#endif
 
 int main(void)
 {
@@ -574,6 +709,13 @@ int main(void)
         cmocka_unit_test(long_products_are_cut_without_changing_a_bit),
         cmocka_unit_test(bf16_rounds_both_operands),
         cmocka_unit_test(every_allocation_may_fail),
+#ifdef FIRN_METAL_DEVICE
+        cmocka_unit_test(everything_asked_of_the_device_may_be_refused),
+        cmocka_unit_test(a_gpu_that_does_not_suit_is_a_sentence),
+        cmocka_unit_test(a_pipeline_of_few_threads_is_declined),
+        cmocka_unit_test(a_file_larger_than_a_buffer_is_used_in_place),
+        cmocka_unit_test(what_is_wrapped_counts_as_resident),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

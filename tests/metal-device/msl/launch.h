@@ -23,7 +23,7 @@ template <class... P> struct msl_signature<void (*)(P...)> { template <int I> us
 /* A kernel argument of type P; least: the bytes that must be bound for it. */
 template <class P> struct msl_argument {
     static P get(const mdev_env &e, int kind, int) { return (P)e.position[kind][0]; }
-    enum { least = 0 };
+    enum { least = 0, align = 1 };
 };
 template <class T, int N> struct msl_argument<metal::vec<T, N>> {
     static metal::vec<T, N> get(const mdev_env &e, int kind, int)
@@ -33,21 +33,21 @@ template <class T, int N> struct msl_argument<metal::vec<T, N>> {
             r.d[i] = e.position[kind][i];
         return r;
     }
-    enum { least = 0 };
+    enum { least = 0, align = 1 };
 };
 template <class T> struct msl_argument<T *> {
     static T *get(const mdev_env &e, int kind, int i)
     {
         return (T *)(kind == MDEV_THREADGROUP ? e.shared[i] : e.buffer[i]);
     }
-    enum { least = 1 };
+    enum { least = 1, align = alignof(T) };
 };
 template <class T> struct msl_argument<T &> {
     static T &get(const mdev_env &e, int kind, int i)
     {
         return *(T *)(kind == MDEV_THREADGROUP ? e.shared[i] : e.buffer[i]);
     }
-    enum { least = sizeof(T) };
+    enum { least = sizeof(T), align = alignof(T) };
 };
 
 #define MSL_NAME(...) __VA_ARGS__
@@ -60,9 +60,10 @@ template <class T> struct msl_argument<T &> {
         function(__VA_ARGS__);                                                                                         \
     }
 #define MSL_ARGUMENT(j, kind, index) msl_argument<typename signature::template at<j>>::get(*env, kind, index)
-#define MSL_PARAM(j, expression, kind, index, name)                                                                    \
+#define MSL_PARAM(j, expression, kind, index, is_constant, name)                                                        \
     {                                                                                                                  \
-        kind, index, msl_argument<msl_signature<decltype(&MSL_NAME expression)>::at<j>>::least, name                   \
+        kind, index, is_constant, msl_argument<msl_signature<decltype(&MSL_NAME expression)>::at<j>>::align,              \
+            msl_argument<msl_signature<decltype(&MSL_NAME expression)>::at<j>>::least, name                            \
     }
 #endif
 #endif

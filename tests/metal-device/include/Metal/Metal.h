@@ -24,6 +24,9 @@ typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
     MTLCommandBufferStatusCompleted,
     MTLCommandBufferStatusError,
 };
+typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
+    MTLPipelineOptionNone = 0,
+};
 typedef NS_ENUM(NSUInteger, MTLDataType) {
     MTLDataTypeFloat = 3,
     MTLDataTypeHalf = 16,
@@ -56,6 +59,17 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
     } _values[256];
 }
 - (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index;
+@end
+
+@protocol MTLFunction;
+@interface MTLComputePipelineDescriptor : NSObject {
+    id<MTLFunction> _function;
+    NSUInteger _threads;
+    BOOL _whole;
+}
+@property(nonatomic, retain) id<MTLFunction> computeFunction;
+@property(nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;
+@property(nonatomic) BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
 @end
 
 @protocol MTLBuffer <NSObject>
@@ -96,6 +110,10 @@ typedef NS_ENUM(NSInteger, MTLGPUFamily) {
                               deallocator:(void (^)(void *, NSUInteger))deallocator;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function error:(NSError **)error;
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
+                                                             options:(MTLPipelineOption)options
+                                                          reflection:(id *)reflection
+                                                               error:(NSError **)error;
 @end
 
 @protocol MTLCommandQueue <NSObject>
