@@ -84,15 +84,42 @@ static const firn_kv *arch_kv(const summary *s, const char *rest)
     return firn_gguf_kv(s->g, key);
 }
 
-/* A u32, or the first of an array of them; 0 when there is none. */
-static int64_t number(const summary *s, const char *rest)
+/* A u32, or that of block i in an array of them; 0 when there is none. */
+static int64_t number_of(const summary *s, const char *rest, uint64_t i)
 {
     uint32_t value = 0;
     const firn_kv *kv = arch_kv(s, rest);
 
-    if (kv && (kv->element == FIRN_KV_U32 || kv->element == FIRN_KV_I32) && kv->n)
-        memcpy(&value, kv->data, sizeof value);
+    if (kv && (kv->element == FIRN_KV_U32 || kv->element == FIRN_KV_I32) && kv->n > 0) {
+        const uint64_t at = kv->type != FIRN_KV_ARRAY ? 0 : i < kv->n ? i : kv->n - 1;
+        memcpy(&value, (const char *)kv->data + at * sizeof value, sizeof value);
+    }
     return value;
+}
+
+static int64_t number(const summary *s, const char *rest)
+{
+    return number_of(s, rest, 0);
+}
+
+/* Experts that a token uses in a block; the most where that depends on the block. */
+static int64_t most_used(const summary *s)
+{
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < firn_max_i64(s->n_block, 1) && i < 1 << 16; i++)
+        most = firn_max_i64(most, number_of(s, "expert_used_count", (uint64_t)i));
+    return most;
+}
+
+/* Of the n weights of a block's experts, those that a token does not use. */
+static int64_t n_idle(const summary *s, const char *tensor, int64_t n)
+{
+    int block = 0;
+
+    sscanf(tensor, "blk.%9d.", &block);
+    const int64_t used = number_of(s, "expert_used_count", (uint64_t)firn_max_i64(block, 0));
+    return s->n_expert > 0 && used < s->n_expert ? n / s->n_expert * (s->n_expert - used) : 0;
 }
 
 static firn_string string_of(const firn_kv *kv)
@@ -114,22 +141,21 @@ static void count_tensors(summary *s)
 {
     for (size_t i = 0; i < firn_gguf_n_tensors(s->g); i++) {
         const firn_gguf_tensor *t = firn_gguf_tensor_at(s->g, i);
-        tally *c = &s->by_class[class_of(t->name)];
+        const int class_ = class_of(t->name);
+        tally *c = &s->by_class[class_];
         const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
         c->n[t->type]++;
         c->n_tensors++;
         c->n_weights += n;
         c->bytes += t->size;
         s->n_weights += n;
+        s->n_active += n - (class_ == FIRN_CLASS_EXPERTS ? n_idle(s, t->name, n) : 0);
         int block, at = 0;
         if (sscanf(t->name, "blk.%9d.ffn_gate_inp.weight%n", &block, &at) == 1 && at && block < s->n_block - s->n_nextn)
             s->n_router++;
         if (t->file >= s->n_parts)
             s->n_parts = t->file + 1;
     }
-    s->n_active = s->n_weights;
-    if (s->n_expert > 0 && s->n_expert_used < s->n_expert)
-        s->n_active -= s->by_class[FIRN_CLASS_EXPERTS].n_weights / s->n_expert * (s->n_expert - s->n_expert_used);
 }
 
 static void read_summary(summary *s)
@@ -151,7 +177,7 @@ static void read_summary(summary *s)
     s->n_head_kv = number(s, "attention.head_count_kv");
     s->n_head_dim = number(s, "attention.key_length");
     s->n_expert = number(s, "expert_count");
-    s->n_expert_used = number(s, "expert_used_count");
+    s->n_expert_used = most_used(s);
     s->n_ff_expert = number(s, "expert_feed_forward_length");
     s->n_shared = number(s, "expert_shared_count");
     s->n_group = number(s, "expert_group_count");

@@ -302,10 +302,10 @@ static firn_status experts(firn_context *ctx, firn_model *m)
     FIRN_TRY(firn_key_per_layer(ctx, m, "expert_used_count", true, offsetof(firn_layer, n_expert_used)));
     for (int64_t i = 0; i < hp->n_layer; i++) {
         const int64_t used = m->layers[i].n_expert_used;
-        if (hp->n_expert > MAX_EXPERTS || used > hp->n_expert || used <= 0)
+        if (hp->n_expert > MAX_EXPERTS || used > hp->n_expert || (used == 0 && m->layers[i].experts))
             return firn_fail(ctx, FIRN_ERR_FORMAT,
-                             "%s uses %lld of %lld experts; at most %d, and at least 1 of them used", arch,
-                             (long long)used, (long long)hp->n_expert, MAX_EXPERTS);
+                             "block %lld of %s uses %lld of %lld experts; at most %d, and at least 1 of them used",
+                             (long long)i, arch, (long long)used, (long long)hp->n_expert, MAX_EXPERTS);
         hp->n_expert_used = firn_max_i64(hp->n_expert_used, used);
     }
     FIRN_TRY(router(ctx, m));

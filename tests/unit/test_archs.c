@@ -556,7 +556,7 @@ static void test_prediction_blocks_and_arrays(void **state)
     const char *plain = draw("tiny-glm4moe");
 
     rewrite_begin(&r, plain);
-    const int32_t heads[] = {6, 6, 6, 1}, kv[] = {2, 2, 2, 1}, ff[] = {192, 0, 0, 0}, used[] = {3, 3, 3, 0};
+    const int32_t heads[] = {6, 6, 6, 1}, kv[] = {2, 2, 2, 1}, ff[] = {192, 0, 0, 0}, used[] = {0, 3, 3, 0};
     OK(r.ctx, firn_gguf_put_u32(r.out, "glm4moe.block_count", 4));
     OK(r.ctx, firn_gguf_put_u32(r.out, "glm4moe.nextn_predict_layers", 1));
     put_array(&r, "glm4moe.attention.head_count", heads, 4);
@@ -672,7 +672,11 @@ static void test_refused(void **state)
     refused_u32("tiny-granitemoe", "granitemoe.expert_shared_feed_forward_length", 0,
                 "blk.0.ffn_gate_shexp.weight has no place");
     refused_u32("tiny-smollm3", "smollm3.rope.dimension_count", 16, "it must equal the head's 32 values");
-    refused_u32("tiny-qwen2moe", "qwen2moe.expert_used_count", 9, "uses 9 of 8 experts");
+    refused_u32("tiny-qwen2moe", "qwen2moe.expert_used_count", 9, "block 0 of qwen2moe uses 9 of 8 experts");
+    rewriting r;
+    rewrite_begin(&r, draw("tiny-glm4moe"));
+    put_array(&r, "glm4moe.expert_used_count", (const int32_t[]){0, 3, 0}, 3);
+    model_refused(rewrite_end(&r, "refused.gguf"), "block 2 of glm4moe uses 0 of 8 experts");
 }
 
 /* ---- adapters ---- */

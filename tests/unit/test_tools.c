@@ -397,6 +397,7 @@ static void info_shows_the_file(void **state)
     assert_true(json_is_true(json_object_get(j, "supported")));
     json_t *experts = json_object_get(json_object_get(j, "classes"), "experts");
     assert_int_equal(json_integer_value(json_object_get(json_object_get(experts, "formats"), "q5_0")), 2);
+    assert_int_equal(json_integer_value(json_object_get(j, "active_weights")), 2233856 - 6 * 262144 * 5 / 8);
     json_t *generation = json_object_get(j, "generation");
     assert_int_equal(json_integer_value(json_object_get(generation, "context")), 512);
     assert_int_equal(json_integer_value(json_object_get(generation, "cache_bytes")), 2 * 2 * 2 * 64 * 512 * 4);
@@ -436,6 +437,39 @@ static int64_t training(const char *key)
 
     json_decref(j);
     return n;
+}
+
+/* Counts that differ from block to block. */
+static void info_counts_the_experts_of_each_block(void **state)
+{
+    (void)state;
+    firn_context *ctx = firn_context_create(NULL);
+    firn_gguf *in;
+    firn_gguf_writer *w;
+
+    assert_int_equal(firn("init --like tiny-qwen3moe i.gguf"), 0);
+    assert_int_equal(firn_gguf_open(ctx, path_of("i.gguf"), &in), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_kv(in); i++)
+        assert_int_equal(firn_gguf_put_kv(w, firn_gguf_kv_at(in, i)), FIRN_OK);
+    firn_gguf_put_array(w, "qwen3moe.expert_used_count", FIRN_KV_U32, (const uint32_t[]){1, 3}, 2);
+    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(in, i);
+        assert_int_equal(firn_gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne), FIRN_OK);
+    }
+    assert_int_equal(firn_gguf_writer_begin(w, path_of("differ.gguf")), FIRN_OK);
+    for (size_t i = 0; i < firn_gguf_n_tensors(in); i++)
+        assert_int_equal(firn_gguf_writer_data(w, firn_gguf_tensor_at(in, i)->data, firn_gguf_tensor_at(in, i)->size),
+                         FIRN_OK);
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+    firn_gguf_close(in);
+    firn_context_destroy(ctx);
+    assert_int_equal(firn("info differ.gguf --json"), 0);
+    json_t *j = json_loads(out, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(j, "experts_used")), 3);
+    assert_int_equal(json_integer_value(json_object_get(j, "active_weights")), 2233856 - 3 * 262144 * (7 + 5) / 8);
+    json_decref(j);
 }
 
 /* What info says of memory is what finetune asks for: with the least it would start, with less it refuses. */
@@ -491,6 +525,7 @@ int main(void)
         cmocka_unit_test(failed_allocations_lose_nothing),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(info_shows_the_file),
+        cmocka_unit_test(info_counts_the_experts_of_each_block),
         cmocka_unit_test(info_knows_what_training_takes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
