@@ -11,6 +11,14 @@ firn_tensor *firn_build_heads(firn_builder *u, firn_tensor *x, int64_t offset, i
     return firn_view(u->g, x, 3, (int64_t[]){hd, n_head, u->n}, (int64_t[]){4, 4 * hd, x->nb[1]}, 4 * offset);
 }
 
+firn_tensor *firn_build_rotated(firn_builder *u, firn_tensor *x, firn_tensor *factors)
+{
+    firn_rope_params params = u->model->hp.rope;
+
+    params.freq_base = u->layer->rope_base;
+    return firn_rope(u->g, x, u->block->position, factors, &params);
+}
+
 /* q or k: norm, rotation. */
 static firn_tensor *prepared(firn_builder *u, firn_tensor *x, firn_tensor_id id, firn_tensor_id norm, int64_t hd,
                              int64_t n_head)
@@ -27,7 +35,7 @@ static firn_tensor *prepared(firn_builder *u, firn_tensor *x, firn_tensor_id id,
     }
     if (!u->layer->rotates)
         return x;
-    return firn_named(firn_rope(g, x, k->position, k->factors, &m->hp.rope), "rotated %s", firn_tensor_rows[id].base);
+    return firn_named(firn_build_rotated(u, x, k->factors), "rotated %s", firn_tensor_rows[id].base);
 }
 
 /* A separate bias of a fused product; one of a product of its own is added there. */

@@ -46,6 +46,7 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.n_expert_used = l->n_expert_used;
     kind.experts = l->experts;
     kind.rotates = l->rotates;
+    kind.rope_base = l->rope_base;
     kind.backward = backward;
     kind.dx = dx;
     for (int i = 0; i < FIRN_T_COUNT; i++) {

@@ -131,12 +131,15 @@ static firn_status rope(firn_context *ctx, firn_model *m)
     bool finetuned = true;
     if (m->arch->rope_finetuned)
         FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "rope.scaling.finetuned"), false, &finetuned));
-    for (int64_t i = 0; i < hp->n_layer; i++)
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        m->layers[i].rope_base = base;
         m->layers[i].rotates = finetuned && (m->arch->rope_skip == 0 || (i + 1) % m->arch->rope_skip != 0);
+    }
     return FIRN_OK;
 }
 
-/* Which blocks have a window, and how far it reaches. */
+/* Which blocks have a window, how far it reaches, and the base of their rotation, which has all else in common with
+ * that of the others. */
 static firn_status windows(firn_context *ctx, firn_model *m)
 {
     char key[FIRN_KEY_BYTES];
@@ -147,10 +150,9 @@ static firn_status windows(firn_context *ctx, firn_model *m)
         return FIRN_OK;
     FIRN_TRY(firn_key_u32(ctx, m, "attention.sliding_window", true, &m->hp.window));
     FIRN_TRY(firn_key_f32(ctx, m, "rope.freq_base_swa", false, &base));
-    if (base != m->hp.rope.freq_base)
-        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
-                         "%s.rope.freq_base_swa is %g: a rotation of its own for blocks with a window is not supported",
-                         m->arch->name, (double)base);
+    if (!(base > 0))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.freq_base_swa is %g, and a base is positive", m->arch->name,
+                         (double)base);
     const firn_kv *kv = firn_gguf_kv(m->gguf, firn_key(key, m, "attention.sliding_window_pattern"));
     if (kv && kv->type == FIRN_KV_ARRAY)
         FIRN_TRY(array(ctx, m, key, kv, offsetof(firn_layer, window)));
@@ -161,6 +163,8 @@ static firn_status windows(firn_context *ctx, firn_model *m)
         if (!kv || kv->type != FIRN_KV_ARRAY)
             l->window = step == 0 || i % step < step - 1;
         l->window = l->window && m->hp.window > 0;
+        if (l->window)
+            l->rope_base = base;
     }
     return FIRN_OK;
 }

@@ -144,7 +144,7 @@ static firn_tensor *columns(firn_builder *u, firn_tensor *t, int64_t first, int6
 
 static firn_tensor *rotated(firn_builder *u, firn_tensor *t, const char *name)
 {
-    return firn_named(firn_rope(u->g, t, u->block->position, NULL, &u->model->hp.rope), "%s", name);
+    return firn_named(firn_build_rotated(u, t, NULL), "%s", name);
 }
 
 /* Tokens and heads exchanged: [a, n, H] to [a, H, n] and back. */

@@ -36,8 +36,8 @@ typedef struct {
         int64_t q_rank, kv_rank, nope;
         bool split; /* attn_k_b and attn_v_b, not attn_kv_b */
     } mla;
-    firn_rope_params rope;
-    bool longrope; /* factors of their own for contexts beyond rope.n_ctx_orig */
+    firn_rope_params rope; /* freq_base is the layers' */
+    bool longrope;         /* factors of their own for contexts beyond rope.n_ctx_orig */
     struct {
         firn_gate gate;
         bool renormalize;
@@ -55,6 +55,7 @@ typedef struct {
     int64_t k_row, v_row; /* values that a token adds to the caches of keys and values */
     int64_t window;       /* not 0: it sees hp.window keys */
     bool experts, rotates;
+    float rope_base;                                                   /* hp.rope has all else of its rotation */
     const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
     firn_stack *stack[FIRN_T_COUNT]; /* where the file keeps the experts apart: then weight[] is its tensor */
     const firn_gguf_tensor *factor[FIRN_T_COUNT]; /* the weight is multiplied by it: [1], of experts [n_expert] */

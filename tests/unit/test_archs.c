@@ -99,21 +99,27 @@ static double norm2(const firn_adapter *ad, const char *base, const float *x)
 }
 
 /* Where a choice of experts changes the loss jumps, so all of them are used (all of the chosen groups). */
-static void check_slopes(const firn_random_shape *like)
+static const char *draw_smooth(const firn_random_shape *like)
 {
-    const char *shape = like->name;
     firn_random_shape s = *like;
+    const char *path = in_scratch("slopes.gguf");
+
+    s.n_expert_used = s.n_group ? s.n_expert / s.n_group * s.n_group_used : s.n_expert;
+    s.n_layer = strcmp(s.arch, "smollm3") == 0 ? 4 : 2; /* the fourth does not rotate */
+    firn_context *ctx = firn_context_create(NULL);
+    OK(ctx, firn_random_model_write(ctx, &s, 0, FIRN_F32, 3, path, NULL));
+    firn_context_destroy(ctx);
+    return path;
+}
+
+static void check_slopes(const char *path)
+{
     fixture f;
     firn_session *session;
     double loss;
     int64_t n;
 
-    s.n_expert_used = s.n_group ? s.n_expert / s.n_group * s.n_group_used : s.n_expert;
-    s.n_layer = strcmp(s.arch, "smollm3") == 0 ? 4 : 2; /* the fourth does not rotate */
-    firn_context *ctx = firn_context_create(NULL);
-    OK(ctx, firn_random_model_write(ctx, &s, 0, FIRN_F32, 3, in_scratch("slopes.gguf"), NULL));
-    firn_context_destroy(ctx);
-    open_at(&f, in_scratch("slopes.gguf"), NULL, 2);
+    open_at(&f, path, NULL, 2);
     OK(f.ctx, firn_adapter_create(f.ctx, f.model, "all", 3, 6, 1, &f.adapter));
     firn_adapter *ad = f.adapter;
     for (int64_t i = 0; i < ad->n_values; i++)
@@ -148,7 +154,7 @@ static void check_slopes(const firn_random_shape *like)
             best = fmin(best, fabs((up - down) / (2 * h) / slope - 1));
         }
         if (!(best < 3e-3))
-            fail_msg("%s, %s: the gradient is off by %.1e", shape, base, best);
+            fail_msg("%s, %s: the gradient is off by %.1e", f.model->info.name, base, best);
     }
     free(g);
     free(start);
@@ -163,7 +169,7 @@ static void test_slopes(void **state)
     int i = 0;
 
     while ((s = next_tiny(&i)) != NULL)
-        check_slopes(s);
+        check_slopes(draw_smooth(s));
 }
 
 /* ---- logits ---- */
@@ -613,6 +619,55 @@ static void test_arrays_that_differ(void **state)
     free(alternating);
 }
 
+/* tiny-gpt-oss with these bases (0: the key stays or is not there) and windows (NULL: on every other block). */
+static const char *draw_rotated(const char *from, float base, float base_swa, const int32_t *windows, int n_layer)
+{
+    rewriting r;
+
+    rewrite_begin(&r, from);
+    if (base != 0)
+        OK(r.ctx, firn_gguf_put_f32(r.out, "gpt-oss.rope.freq_base", base));
+    if (base_swa != 0)
+        OK(r.ctx, firn_gguf_put_f32(r.out, "gpt-oss.rope.freq_base_swa", base_swa));
+    if (windows)
+        put_array(&r, "gpt-oss.attention.sliding_window_pattern", windows, (uint64_t)n_layer);
+    return rewrite_end(&r, "rotated.gguf");
+}
+
+/* Blocks with a window rotate by a base of their own where the file has one, the others never do. */
+static void test_rotation_of_windows(void **state)
+{
+    (void)state;
+    static const int32_t all[] = {1, 1, 1, 1}, none[] = {0, 0, 0, 0};
+    const float a = 1.5e5f, b = 1e4f;
+    char from[256];
+    snprintf(from, sizeof from, "%s", draw("tiny-gpt-oss"));
+    const struct {
+        float base, base_swa;
+        const int32_t *windows;
+    } pairs[][2] = {
+        {{a, b, all}, {b, 0, all}},
+        {{a, b, none}, {a, 0, none}},
+        {{a, a, NULL}, {a, 0, NULL}},
+    };
+    for (int i = 0; i < 3; i++) {
+        float *x = logits_of(draw_rotated(from, pairs[i][0].base, pairs[i][0].base_swa, pairs[i][0].windows, 4), N);
+        float *y = logits_of(draw_rotated(from, pairs[i][1].base, pairs[i][1].base_swa, pairs[i][1].windows, 4), N);
+        assert_memory_equal(x, y, sizeof(float) * N * 512);
+        free(x);
+        free(y);
+    }
+    float *of_a = logits_of(from, N), *of_b = logits_of(draw_rotated(from, b, 0, NULL, 4), N);
+    float *of_both = logits_of(draw_rotated(from, a, b, NULL, 4), N);
+    assert_true(nmse(of_both, of_a, N * 512) > 1e-6 && nmse(of_both, of_b, N * 512) > 1e-6);
+    free(of_a);
+    free(of_b);
+    free(of_both);
+    check_generator(draw_rotated(from, a, b, NULL, 4));
+    check_slopes(draw_rotated(draw_smooth(firn_random_shape_find("tiny-gpt-oss")), a, b, NULL, 2));
+    model_refused(draw_rotated(from, a, -1, NULL, 4), "gpt-oss.rope.freq_base_swa is -1, and a base is positive");
+}
+
 /* ---- the router ---- */
 
 /* Router weights zero: the bias alone chooses. Experts 0 .. 11 in groups of three, the two groups with the largest sums
@@ -731,6 +786,7 @@ int main(void)
         cmocka_unit_test(test_fused_slopes),
         cmocka_unit_test(test_prediction_blocks_and_arrays),
         cmocka_unit_test(test_arrays_that_differ),
+        cmocka_unit_test(test_rotation_of_windows),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_shared_targets),
