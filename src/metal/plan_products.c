@@ -220,22 +220,30 @@ firn_status firn_metal_plan_out_prod_id(firn_metal_plan *plan)
 {
     enum { OX, ODY };
     const firn_tensor *y = plan->node, *x = y->src[OX], *dy = y->src[ODY], *ids = y->src[IDS];
+    const int refs[] = {OX, ODY, FIRN_METAL_DST, FIRN_METAL_WORK, FIRN_METAL_WORK, -1};
+    const bool tiles = prefers_tiles((double)firn_n_elements(ids) / (double)y->ne[2]);
     size_t sorted, starts;
 
     FIRN_TRY(expect_slots(plan, firn_n_elements(ids)));
     firn_metal_product_args a = routed_args(y, x, ids, y->ne[2]);
     a.n_columns = (int32_t)y->ne[0];
+    a.n_inner = (int32_t)y->ne[1];
     a.w_row = dy->nb[0];
     a.w_batch[0] = dy->nb[1];
     a.w_batch[1] = dy->nb[2];
     FIRN_TRY(firn_metal_check_ids(plan, IDS, 0, y->ne[2]));
     sort_slots(plan, &a, &sorted, &starts);
     firn_metal_dispatch *d =
-        firn_metal_add(plan, FIRN_METAL_out_prod_id, 0, &a, sizeof a,
-                       (const int[]){OX, ODY, FIRN_METAL_DST, FIRN_METAL_WORK, FIRN_METAL_WORK, -1});
+        firn_metal_add(plan, tiles ? FIRN_METAL_out_prod_id_tiled : FIRN_METAL_out_prod_id, 0, &a, sizeof a, refs);
     d->refs[3].offset = sorted;
     d->refs[4].offset = starts;
-    firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_THREADS), y->ne[1], y->ne[2], TILE_THREADS);
+    if (tiles) {
+        firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_COLUMNS), firn_metal_tiles(y->ne[1], TILE_ROWS), y->ne[2],
+                        TILE_THREADS);
+        d->shared = TILE_SHARED;
+    } else {
+        firn_metal_grid(d, firn_metal_tiles(y->ne[0], TILE_THREADS), y->ne[1], y->ne[2], TILE_THREADS);
+    }
     may_be_cut(d, y);
     return FIRN_OK;
 }

@@ -218,6 +218,8 @@ static void mul_mat_id_cases(case_list *l, const family *f)
 static void out_prod_id_cases(case_list *l, const family *f)
 {
     routed_cases(l, f, false);
+    for (int i = 0; i < 3; i++) /* several tiles of rows, of columns and of slots */
+        add_case(l, f, FIRN_F32, ROUTED, 64 + 36 * i, 32 + 19 * i, 3, 2, 1 + i % 2, 48 + 11 * i, i % 3, i);
 }
 
 #define LAYER "k m n_expert n_used shared n_tokens"

@@ -8,7 +8,7 @@ has none is an error, so that nothing is missed silently; the copies that LLVM m
 import re
 import sys
 
-PRODUCTS = {"walk_rows", "simd_row_sum", "simd_sum", "tile_product", "simdgroup_multiply_accumulate"}
+PRODUCTS = {"walk_rows", "simd_row_sum", "simd_sum", "tile_product", "add_products", "kernel_out_prod_id", "simdgroup_multiply_accumulate"}
 OPERATION = re.compile(r"= (?:fadd|fsub|fmul|fdiv) (?:[a-z]+ )*(?:<(\d+) x )?(?:float|half|bfloat|double)\b")
 COPY = re.compile(r"call void @llvm\.mem(cpy|move|set)\S*\(ptr [^,]*?([%@][^ ,]+), \S+ [^,]*?(\S+), i64 (\S+), i1")
 TERMINATOR = re.compile(r"\s+(?:br|ret|switch|unreachable|resume)\b")

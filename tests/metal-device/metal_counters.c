@@ -20,7 +20,7 @@ typedef struct {
 } shape;
 static const shape shapes[] = {{"few", 8, 2, 3}, {"training", 4, 2, 127}};
 
-typedef enum { OUT_PROD, MUL_MAT_ID_BACK, MUL_MAT_ID, N_OPS } op;
+typedef enum { OUT_PROD, MUL_MAT_ID_BACK, MUL_MAT_ID, OUT_PROD_ID, N_OPS } op;
 
 static struct {
     const shape *shape;
@@ -36,16 +36,17 @@ static void print_counts(const mdev_dispatch *d, const mdev_counts *c)
     for (int i = 0; i < d->kernel->n_params; i++) {
         const mdev_param *p = &d->kernel->params[i];
         const mdev_traffic *t = p->kind == MDEV_BUFFER ? &c->buffer[p->index] : NULL;
-        w = t && strcmp(p->name, "w") == 0 ? t : w;
+        w = t && (strcmp(p->name, "w") == 0 || strcmp(p->name, "dy") == 0) ? t : w; /* dy: OUT_PROD_ID's */
         x = t && strcmp(p->name, "x") == 0 ? t : x;
         y = t && strcmp(p->name, "y") == 0 ? t : y;
     }
     if (!w || !x || !y) /* the sorting of slots, the check of ids */
         return;
-    printf("kernel=%s shape=%s type=%s m=%d k=%d rows=%d tiles=%d expert_bytes=%zu w=%llu w_once=%llu x=%llu y=%llu "
+    printf("kernel=%s shape=%s type=%s m=%d k=%d experts=%d rows=%d tiles=%d expert_bytes=%zu w=%llu w_once=%llu "
+           "x=%llu y=%llu "
            "constant=%llu shared_read=%llu shared_written=%llu products=%llu others=%llu barriers=%llu groups=%u "
            "memory=%zu\n",
-           d->kernel->name, now.shape->name, now.type, M, K, now.rows, now.tiles, now.expert_bytes,
+           d->kernel->name, now.shape->name, now.type, M, K, now.shape->experts, now.rows, now.tiles, now.expert_bytes,
            (unsigned long long)w->read, (unsigned long long)w->once, (unsigned long long)x->read,
            (unsigned long long)y->written, (unsigned long long)c->constant, (unsigned long long)c->threadgroup.read,
            (unsigned long long)c->threadgroup.written, (unsigned long long)c->products, (unsigned long long)c->others,
@@ -72,8 +73,11 @@ static int count_tiles(const shape *s, op o)
     return tiles;
 }
 
-static firn_tensor *build(firn_graph *g, op o, firn_tensor *w, firn_tensor *x, firn_tensor *ids)
+/* w: of OUT_PROD_ID its dy. */
+static firn_tensor *build(firn_graph *g, op o, firn_tensor *w, firn_tensor *x, firn_tensor *ids, int experts)
 {
+    if (o == OUT_PROD_ID)
+        return firn_out_prod_id(g, x, w, ids, experts);
     if (o == OUT_PROD)
         return firn_out_prod(g, w, firn_transpose(g, x));
     return o == MUL_MAT_ID ? firn_mul_mat_id(g, w, x, ids, NULL) : firn_mul_mat_id_back(g, w, x, ids);
@@ -89,18 +93,19 @@ static firn_status bind_zeros(firn_exec *exec, firn_device *device, firn_tensor 
 /* What it makes lives until the program ends. */
 static firn_status run(firn_context *ctx, firn_device *device, op o, firn_type type, const shape *s)
 {
-    const int64_t in = o == MUL_MAT_ID ? M : K, rows = (int64_t)s->used * s->tokens;
+    const int64_t in = o == MUL_MAT_ID || o == OUT_PROD_ID ? M : K, rows = (int64_t)s->used * s->tokens;
     firn_graph *g;
     firn_plan *plan;
     firn_exec *exec;
     firn_buffer *b, *work;
 
     FIRN_TRY(firn_graph_create(ctx, &g));
-    firn_tensor *w = firn_slot(g, type, o == OUT_PROD ? 2 : 3, (int64_t[]){M, K, s->experts}, "w");
+    firn_tensor *w = o == OUT_PROD_ID ? firn_slot(g, FIRN_F32, 3, (int64_t[]){K, s->used, s->tokens}, "dy")
+                                      : firn_slot(g, type, o == OUT_PROD ? 2 : 3, (int64_t[]){M, K, s->experts}, "w");
     firn_tensor *x = o == OUT_PROD ? firn_slot(g, FIRN_F32, 2, (int64_t[]){in, rows}, "x")
                                    : firn_slot(g, FIRN_F32, 3, (int64_t[]){in, s->used, s->tokens}, "x");
     firn_tensor *ids = o == OUT_PROD ? NULL : firn_slot(g, FIRN_I32, 2, (int64_t[]){s->used, s->tokens}, "ids");
-    firn_tensor *y = firn_output(g, firn_named(build(g, o, w, x, ids), "y"));
+    firn_tensor *y = firn_output(g, firn_named(build(g, o, w, x, ids, s->experts), "y"));
     FIRN_TRY(firn_plan_create(device, g, &plan));
     FIRN_TRY(firn_exec_create(plan, &exec));
     FIRN_TRY(firn_buffer_create(device, firn_plan_work_bytes(plan) + 1, &work));
@@ -143,6 +148,8 @@ int main(int argc, char **argv)
                     fprintf(stderr, "metal_counters: '%s' is no type\n", argv[i]);
                     return 2;
                 }
+                if (o == OUT_PROD_ID && type != FIRN_F32)
+                    continue;
                 if (run(ctx, device, o, type, &shapes[s]) != FIRN_OK) {
                     fprintf(stderr, "metal_counters: %s\n", firn_error(ctx));
                     return 1;

@@ -1,7 +1,9 @@
-/* Gradients through frozen weights: OUT_PROD (dense) and MUL_MAT_ID_BACK (routed). See products.h.
+/* Gradients through frozen weights: OUT_PROD (dense) and MUL_MAT_ID_BACK (routed); and of routed weights: OUT_PROD_ID.
+ * See products.h.
  *
  *     kernel_out_prod_<type>           y[:, p]    = sum over r of a[:, r] b[p, r]
  *     kernel_mul_mat_id_back_<type>    dx[:,s,t]  = W[:,:,ids[s,t]] dy[:,s,t], one threadgroup per slot
+ *     kernel_out_prod_id               dW[:,j,e]  = sum over e's slots, in order, of x[:, slot] dy[j, slot]
  *     kernel_..._tiled_<type>          for many rows per weight
  *
  * The weight stays packed: its blocks are walked along columns, 16 values at a time in registers. */
@@ -61,8 +63,19 @@ mul_mat_id_back_tiled(constant firn_metal_product_args &a [[buffer(0)]], device 
     routed_tile<W, true>(a, w, x, y, sorted, (device const long *)w, shared, group + first_group(a), index, simd);
 }
 
-/* dW[c, j, e] = sum over e's slots, in order, of x[c, slot] dy[j, slot]; threadgroup (columns, j, e). dy's strides are
- * in w_row (j) and w_batch (slot, token). An expert without slots gets zeros. */
+/* Of OUT_PROD_ID: dy's strides are in w_row (j) and w_batch (slot, token), and its n_inner is how many j there are. An
+ * expert without slots gets zeros. */
+static inline device const uchar *row_of_dy(constant firn_metal_product_args &a, device const uchar *dy, int slot)
+{
+    return dy + (int64_t)(slot % a.n_used) * a.w_batch[0] + (int64_t)(slot / a.n_used) * a.w_batch[1];
+}
+
+static inline float value_at(device const uchar *row, int i, int64_t stride)
+{
+    return *(device const float *)(row + i * stride);
+}
+
+/* Threadgroup (columns, j, e). */
 kernel void kernel_out_prod_id(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *x [[buffer(1)]],
                                device const uchar *dy [[buffer(2)]], device uchar *y [[buffer(3)]],
                                device const int *sorted [[buffer(4)]], device const int *starts [[buffer(5)]],
@@ -70,19 +83,59 @@ kernel void kernel_out_prod_id(constant firn_metal_product_args &a [[buffer(0)]]
                                ushort index [[thread_index_in_threadgroup]])
 {
     group += first_group(a);
-    const int c = (int)group.x * TILE_THREADS + index, e = (int)group.z;
+    const int c = (int)group.x * TILE_THREADS + index, j = (int)group.y, e = (int)group.z;
     float sum = 0;
 
     if (c >= a.n_columns)
         return;
-    for (int i = starts[e]; i < starts[e + 1]; i++) {
-        const int slot = sorted[i];
-        const float d =
-            *(device const float *)(dy + (int64_t)group.y * a.w_row + (int64_t)(slot % a.n_used) * a.w_batch[0] +
-                                    (int64_t)(slot / a.n_used) * a.w_batch[1]);
-        sum += rounded(d) * rounded(*(device const float *)(row_of_x<true>(a, x, slot, 0) + (int64_t)c * a.x_value));
+    for (int i = starts[e]; i < starts[e + 1]; i++)
+        sum += rounded(value_at(row_of_dy(a, dy, sorted[i]), j, a.w_row)) *
+               rounded(value_at(row_of_x<true>(a, x, sorted[i], 0), c, a.x_value));
+    ((device float *)(y + (int64_t)j * a.y_row + (int64_t)e * a.y_token))[c] = sum;
+}
+
+/* Threadgroup (column tile, tile of j, e): TILE_INNER slots at a time, dy as [TILE_INNER][TILE_ROWS] and x as
+ * [TILE_INNER][TILE_COLUMNS]. A slot's rows are found once, since that takes divisions. */
+kernel void
+kernel_out_prod_id_tiled(constant firn_metal_product_args &a [[buffer(0)]], device const uchar *x [[buffer(1)]],
+                         device const uchar *dy [[buffer(2)]], device uchar *y [[buffer(3)]],
+                         device const int *sorted [[buffer(4)]], device const int *starts [[buffer(5)]],
+                         threadgroup float *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+                         ushort index [[thread_index_in_threadgroup]], ushort simd [[simdgroup_index_in_threadgroup]])
+{
+    group += first_group(a);
+    threadgroup operand *dy_tile = (threadgroup operand *)shared, *x_tile = dy_tile + TILE_INNER * TILE_ROWS;
+    threadgroup long dy_at[TILE_INNER];
+    threadgroup long x_at[TILE_INNER];
+    const int c0 = (int)group.x * TILE_COLUMNS, j0 = (int)group.y * TILE_ROWS, e = (int)group.z, last = starts[e + 1];
+    firn_tile_sums sum;
+
+    clear_sums(sum);
+    for (int first = starts[e]; first < last; first += TILE_INNER) {
+        const int n = min((int)TILE_INNER, last - first);
+        if (index < n) {
+            dy_at[index] = row_of_dy(a, dy, sorted[first + index]) - dy;
+            x_at[index] = row_of_x<true>(a, x, sorted[first + index], 0) - x;
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (int i = index; i < TILE_INNER * TILE_ROWS; i += TILE_THREADS) {
+            const int l = i / TILE_ROWS, j = j0 + i % TILE_ROWS;
+            dy_tile[i] = (operand)(l < n && j < a.n_inner ? value_at(dy + dy_at[l], j, a.w_row) : 0.0f);
+        }
+        for (int i = index; i < TILE_INNER * TILE_COLUMNS; i += TILE_THREADS) {
+            const int l = i / TILE_COLUMNS, c = c0 + i % TILE_COLUMNS;
+            x_tile[i] = (operand)(l < n && c < a.n_columns ? value_at(x + x_at[l], c, a.x_value) : 0.0f);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        add_products<true, true>(sum, dy_tile, x_tile, simd);
     }
-    ((device float *)(y + (int64_t)group.y * a.y_row + (int64_t)e * a.y_token))[c] = sum;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    share_sums(sum, shared, simd);
+    for (int i = index; i < TILE_ROWS * TILE_COLUMNS; i += TILE_THREADS) {
+        const int j = j0 + i / TILE_COLUMNS, c = c0 + i % TILE_COLUMNS;
+        if (j < a.n_inner && c < a.n_columns)
+            ((device float *)(y + (int64_t)j * a.y_row + (int64_t)e * a.y_token))[c] = shared[i];
+    }
 }
 
 typedef decltype(out_prod<weight_f32>) out_prod_t;

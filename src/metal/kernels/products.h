@@ -160,42 +160,72 @@ static inline void load_x(constant firn_metal_product_args &a, device const ucha
     }
 }
 
-/* A simdgroup has 16 rows x 32 columns. */
+/* A simdgroup's part of a tile of y: 16 rows x 32 columns. */
+typedef struct {
+    simdgroup_float8x8 m[2][4];
+} firn_tile_sums;
+
+static inline void clear_sums(thread firn_tile_sums &sum)
+{
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 4; j++)
+            sum.m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+/* sum += a staged step of x times one of W; x is [TILE_ROWS][TILE_INNER], or [TILE_INNER][TILE_ROWS] (X_ALONG_ROWS). */
+template <bool BACK, bool X_ALONG_ROWS>
+static inline void add_products(thread firn_tile_sums &sum, threadgroup const operand *x_tile,
+                                threadgroup const operand *w_tile, ushort simd)
+{
+    const int row = simd / 2 * 16, column = simd % 2 * 32;
+
+    for (int l = 0; l < TILE_INNER; l += 8) {
+        operand8x8 mx[2], mw;
+        for (int i = 0; i < 2; i++) {
+            if (X_ALONG_ROWS)
+                simdgroup_load(mx[i], x_tile + l * TILE_ROWS + row + 8 * i, TILE_ROWS, ulong2(0, 0), true);
+            else
+                simdgroup_load(mx[i], x_tile + (row + 8 * i) * TILE_INNER + l, TILE_INNER);
+        }
+        for (int j = 0; j < 4; j++) {
+            if (BACK)
+                simdgroup_load(mw, w_tile + l * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
+            else
+                simdgroup_load(mw, w_tile + (column + 8 * j) * TILE_INNER + l, TILE_INNER, ulong2(0, 0), true);
+            for (int i = 0; i < 2; i++)
+                simdgroup_multiply_accumulate(sum.m[i][j], mx[i], mw, sum.m[i][j]);
+        }
+    }
+}
+
+/* The tile, as [TILE_ROWS][TILE_COLUMNS] where operands were staged; every thread may read it. */
+static inline void share_sums(thread firn_tile_sums &sum, threadgroup float *shared, ushort simd)
+{
+    const int row = simd / 2 * 16, column = simd % 2 * 32;
+
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 4; j++)
+            simdgroup_store(sum.m[i][j], shared + (row + 8 * i) * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
 template <typename W, bool BACK, bool ROUTED>
 static inline void tile_product(constant firn_metal_product_args &a, bool found, device const uchar *w,
                                 device const uchar *x, device uchar *y, device const int *order, int column0, int row0,
                                 int n, int batch, threadgroup float *shared, ushort thread_index, ushort simd)
 {
     threadgroup operand *x_tile = (threadgroup operand *)shared, *w_tile = x_tile + TILE_ROWS * TILE_INNER;
-    const int row = simd / 2 * 16, column = simd % 2 * 32;
-    simdgroup_float8x8 sum[2][4];
+    firn_tile_sums sum;
 
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 4; j++)
-            sum[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    clear_sums(sum);
     for (int l0 = 0; found && l0 < a.n_inner; l0 += TILE_INNER) {
         load_x<ROUTED>(a, x, order, row0, n, batch, l0, x_tile, thread_index);
         load_weights<W, BACK>(a, w, column0, l0, w_tile, thread_index);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        for (int l = 0; l < TILE_INNER; l += 8) {
-            operand8x8 mx[2], mw;
-            for (int i = 0; i < 2; i++)
-                simdgroup_load(mx[i], x_tile + (row + 8 * i) * TILE_INNER + l, TILE_INNER);
-            for (int j = 0; j < 4; j++) {
-                if (BACK)
-                    simdgroup_load(mw, w_tile + l * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
-                else
-                    simdgroup_load(mw, w_tile + (column + 8 * j) * TILE_INNER + l, TILE_INNER, ulong2(0, 0), true);
-                for (int i = 0; i < 2; i++)
-                    simdgroup_multiply_accumulate(sum[i][j], mx[i], mw, sum[i][j]);
-            }
-        }
+        add_products<BACK, false>(sum, x_tile, w_tile, simd);
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 4; j++)
-            simdgroup_store(sum[i][j], shared + (row + 8 * i) * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    share_sums(sum, shared, simd);
     for (int i = thread_index; i < TILE_ROWS * TILE_COLUMNS; i += TILE_THREADS) {
         const int r = i / TILE_COLUMNS, c = column0 + i % TILE_COLUMNS;
         if (r < n && c < a.n_columns)
