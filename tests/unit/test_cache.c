@@ -25,11 +25,12 @@ static void open_model(fixture *f, firn_type type)
 /* A generator whose blocks have a row for each token: made for a longer window, which the tokens do not see. */
 static firn_generator *whole(fixture *f)
 {
+    const int64_t window = f->model->hp.window;
     firn_generator *g;
 
     f->model->hp.window = T;
     OK(f->ctx, firn_generator_create(f->ctx, f->device, f->model, NULL, T, &g));
-    f->model->hp.window = WINDOW;
+    f->model->hp.window = window;
     return g;
 }
 
@@ -92,11 +93,13 @@ static void expect_near(fixture *f, firn_generator *g, const float *expected, in
 static void test_logits(void **state)
 {
     (void)state;
-    static const firn_type types[] = {FIRN_F32, FIRN_Q8_0};
+    static const firn_type types[] = {FIRN_F32, FIRN_Q8_0, FIRN_F32};
+    static const int64_t windows[] = {WINDOW, WINDOW, 300}; /* shorter and longer than a batch */
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         fixture f;
         open_model(&f, types[i]);
+        f.model->hp.window = windows[i];
         firn_generator *a = windowed(&f), *b = whole(&f);
         expect_equal(&f, a, b, 0, T);
         firn_generator_reset(a);

@@ -443,6 +443,25 @@ static firn_status generate(firn_context *ctx)
     return s;
 }
 
+/* Rows that move need a place on their way. */
+static firn_status generate_past_a_window(firn_context *ctx)
+{
+    static int32_t tokens[600];
+    firn_device *device = NULL;
+    firn_model *m = NULL;
+    firn_generator *generator = NULL;
+    const float *logits;
+    firn_status s = firn_device_open(ctx, "CPU", &device);
+
+    DO(firn_model_open(ctx, "window.gguf", &m));
+    DO(firn_generator_create(ctx, device, m, NULL, 700, &generator));
+    DO(firn_generator_feed(generator, tokens, 600, &logits));
+    firn_generator_destroy(generator);
+    firn_model_close(m);
+    firn_device_close(device);
+    return s;
+}
+
 /* ---- training ---- */
 
 static firn_train_options train_options(void)
@@ -536,6 +555,7 @@ static const struct {
     {"checkpoint", checkpoint, 1, false, 0},
     {"session", session, 1, false, 0},
     {"generate", generate, 1, false, 0},
+    {"generate past a window", generate_past_a_window, 1, false, 0},
     {"finetune", finetune, 1, false, 50},
     {"resume", resume, 1, false, 50},
     {"evaluate", evaluate, 1, false, 0},
@@ -648,6 +668,7 @@ static int setup(void **state)
         return 1;
     firn_status s = firn_random_model_write(ctx, &shape, 0, FIRN_Q8_0, 1, "m.gguf", NULL);
     DO(firn_random_model_write(ctx, firn_random_shape_find("tiny-llama"), 1, FIRN_Q8_0, 1, "dense.gguf", NULL));
+    DO(firn_random_model_write(ctx, firn_random_shape_find("tiny-gpt-oss"), 1, FIRN_Q8_0, 1, "window.gguf", NULL));
     DO(firn_model_open(ctx, "m.gguf", &m));
     DO(firn_adapter_create(ctx, m, "all", 2, 4, 1, &a));
     DO(firn_adapter_save(ctx, a, NULL, "a.gguf"));
