@@ -183,6 +183,7 @@ typedef struct {
     bool ok;
     char reason[256];
 } timing;
+/* By the wall's clock on the CPU, elsewhere by the device's: the node's kernels alone. */
 timing run_perf(const target *t, const test_case *c);
 
 /* ---- records ---- */
@@ -194,7 +195,7 @@ typedef struct {
 } limits;
 
 void print_outcome(style how, const test_case *c, const char *backend, const outcome *r);
-/* With percent of the limit that the operation's cost meets first. */
+/* With percent of the limit that the operation's cost meets first; l NULL: none was measured. */
 void print_timing(style how, const test_case *c, const char *backend, const timing *r, const limits *l);
 void print_support(style how, const test_case *c, const char *backend, bool yes, const char *reason);
 

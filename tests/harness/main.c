@@ -238,13 +238,14 @@ static void support_family(options *o, const target *t, const case_list *list)
 
 static void perf_case(options *o, const target *t, const test_case *c)
 {
-    const limits before = limits_of(t->ctx);
+    const bool cpu = on_cpu(t);
+    const limits before = cpu ? limits_of(t->ctx) : (limits){0};
     const timing r = run_perf(t, c);
-    const limits after = limits_of(t->ctx);
+    const limits after = cpu ? limits_of(t->ctx) : (limits){0};
     const limits best = {fmax(before.flops, after.flops), fmax(before.bandwidth, after.bandwidth)};
 
     count(o, r.ok ? PASSED : FAILED);
-    print_timing(o->style, c, t->name, &r, &best);
+    print_timing(o->style, c, t->name, &r, cpu ? &best : NULL);
 }
 
 /* The first of the operation's cases that a planted defect fails, which is what each is there for. */
@@ -497,6 +498,7 @@ static int run_all(options *o)
             firn_precision_from_name(o->precision, &precision);
         if (target_open_fast(&t, o, precision))
             add_target(o, &sum, &t, pattern);
+        run_devices(o, &sum, pattern);
     } else {
         /* Defects take the references' place, which are the same in every set. */
         const bool one = strcmp(o->mode, "bugs") == 0;

@@ -101,19 +101,29 @@ void print_timing(style how, const test_case *c, const char *backend, const timi
         return;
     }
     const double gflops = r->flops / r->seconds * 1e-9, gbs = r->bytes / r->seconds * 1e-9;
-    const bool compute = r->flops / l->flops > r->bytes / l->bandwidth;
-    const double limit = (compute ? l->flops : l->bandwidth) * 1e-9, percent = 100 * (compute ? gflops : gbs) / limit;
+    const bool compute = l && r->flops / l->flops > r->bytes / l->bandwidth;
+    const double limit = l ? (compute ? l->flops : l->bandwidth) * 1e-9 : NAN;
+    const double percent = 100 * (compute ? gflops : gbs) / limit;
     const char *unit = compute ? "GFLOP/s" : "GB/s";
+    char reason[64];
+    snprintf(reason, sizeof reason, "no limit is measured on %s", backend);
     head(how, c, backend);
-    if (how == CONSOLE)
-        printf("%.1f us, %.2f GFLOP/s, %.2f GB/s, %.1f %% of %.1f %s\n", r->seconds * 1e6, gflops, gbs, percent, limit,
-               unit);
-    else if (how == CSV)
-        printf(",%.3f,%.4g,%.4g,%.4g,%.4g\n", r->seconds * 1e6, gflops, gbs, limit, percent);
-    else
-        printf(", \"time_us\": %.3f, \"gflops\": %.4g, \"gb_per_s\": %.4g, \"limit\": %.4g, \"limit_unit\": \"%s\", "
-               "\"percent\": %.4g}\n",
-               r->seconds * 1e6, gflops, gbs, limit, unit, percent);
+    if (how == CONSOLE) {
+        printf("%.1f us, %.2f GFLOP/s, %.2f GB/s, ", r->seconds * 1e6, gflops, gbs);
+        if (l)
+            printf("%.1f %% of %.1f %s\n", percent, limit, unit);
+        else
+            puts(reason);
+    } else if (how == CSV) {
+        printf(l ? ",%.3f,%.4g,%.4g,%.4g,%.4g\n" : ",%.3f,%.4g,%.4g,,\n", r->seconds * 1e6, gflops, gbs, limit,
+               percent);
+    } else {
+        printf(", \"time_us\": %.3f, \"gflops\": %.4g, \"gb_per_s\": %.4g, \"limit\": ", r->seconds * 1e6, gflops, gbs);
+        if (l)
+            printf("%.4g, \"limit_unit\": \"%s\", \"percent\": %.4g}\n", limit, unit, percent);
+        else
+            printf("null, \"limit_unit\": null, \"percent\": null, \"reason\": \"%s\"}\n", reason);
+    }
     fflush(stdout);
 }
 

@@ -237,6 +237,29 @@ static void profiles_count_what_ran(void **state)
     close_fixture(&f);
 }
 
+/* perf's record: the time is the device's, and there is no limit beside it. */
+static void perf_takes_the_device_s_time(void **state)
+{
+    char line[1000] = "";
+    double us = 0, gflops = 0, gbs = 0;
+    FILE *f = popen(FIRN_BIN_DIR "/test-backend-ops perf -b MTL0 -o MUL_MAT_ID_BACK --output json --case "
+                                 "k=64,m=16,n_expert=4,n_used=2,n_tokens=8,type=q8_0 2>/dev/null",
+                    "r");
+
+    (void)state;
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    assert_int_equal(pclose(f), 0);
+    const char *at = strstr(line, "\"time_us\": ");
+    assert_true(
+        strncmp(line, "{\"op\": \"MUL_MAT_ID_BACK\", \"backend\": \"MTL0\", \"type\": \"q8_0\", \"case\": {", 69) == 0);
+    assert_true(at && sscanf(at, "\"time_us\": %lf, \"gflops\": %lf, \"gb_per_s\": %lf", &us, &gflops, &gbs) == 3);
+    assert_true(us > 0 && fabs(gflops * us / (2e-3 * 64 * 16 * 16) - 1) < 1e-2 && gbs > 0);
+    assert_non_null(
+        strstr(at, "\"limit\": null, \"limit_unit\": null, \"percent\": null, \"reason\": \"no limit is measured on "
+                   "MTL0\"}"));
+}
+
 #ifdef FIRN_METAL_DEVICE
 /* Only the software device can be told to change a kernel's text. */
 static void edit_kernels(const char *from, const char *to)
@@ -700,6 +723,7 @@ int main(void)
         cmocka_unit_test(an_id_out_of_range_comes_from_the_wait),
         cmocka_unit_test(runs_take_what_the_plan_prepared),
         cmocka_unit_test(profiles_count_what_ran),
+        cmocka_unit_test(perf_takes_the_device_s_time),
 #ifdef FIRN_METAL_DEVICE
         cmocka_unit_test(a_kernel_that_does_not_compile_is_a_sentence),
         cmocka_unit_test(a_command_buffer_that_fails_is_a_sentence),
