@@ -54,11 +54,11 @@ INLINE __m256 halves(const uint8_t *b, int64_t step, int units)
 /* 2^(e - 128) for a byte e of each unit; the two smallest are subnormal. */
 INLINE __m256 exponents(const uint8_t *b, int64_t step, int units)
 {
-    uint8_t part[SPAN_UNITS] = {0};
+    uint64_t part = 0;
 
     for (int i = 0; i < units; i++)
-        part[i] = b[i * step];
-    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)part));
+        part |= (uint64_t)b[i * step] << 8 * i;
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)part));
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));

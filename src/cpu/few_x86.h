@@ -87,22 +87,32 @@ INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_
         }
 }
 
+INLINE int64_t sums_of(firn_type f, int64_t k)
+{
+    return (k / FIRN_UNIT + 7) / 8 * 8 * (FIRN_UNIT / sum_columns(f));
+}
+
+INLINE void prepare(firn_type f, int64_t k, int n, const float *const *x, float *sums)
+{
+    const int64_t columns = sum_columns(f), n_sums = sums_of(f, k);
+
+    for (int i = 0; i < n && has_shift(f); i++)
+        for (int64_t b = 0; b < n_sums; b++) {
+            const float *p = x[i] + b * columns;
+            vf sum = vf_zero();
+            for (int64_t c = 0; b < k / columns && c < columns; c += LANES)
+                sum = vf_add(sum, vf_load(p + c));
+            sums[i * n_sums + b] = vf_sum(sum);
+        }
+}
+
 INLINE void forward(firn_type f, const int n, const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to,
-                    const float *const *x, float *sums, float *const *y, bool add)
+                    const float *const *x, const float *sums, float *const *y, bool add)
 {
     const int group = n <= 2 || LANES == 16 ? 4 : 2; /* rows of W at once: as many as the accumulators allow */
-    const int64_t columns = sum_columns(f), n_sums = (k / FIRN_UNIT + 7) / 8 * 8 * (FIRN_UNIT / columns);
+    const int64_t n_sums = sums_of(f, k);
     int64_t r = from;
 
-    if (has_shift(f))
-        for (int i = 0; i < n; i++)
-            for (int64_t b = 0; b < n_sums; b++) {
-                const float *p = x[i] + b * columns;
-                vf sum = vf_zero();
-                for (int64_t c = 0; b < k / columns && c < columns; c += LANES)
-                    sum = vf_add(sum, vf_load(p + c));
-                sums[i * n_sums + b] = vf_sum(sum);
-            }
     for (; r + group <= to; r += group)
         forward_rows(f, group, n, w + r * row_bytes, row_bytes, k, x, sums, n_sums, y, r, add);
     for (; r < to; r++)

@@ -111,6 +111,6 @@ static void decode(firn_type type, const void *packed, int64_t n, float *out)
 #define FIRN_PACKED_OF(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
 #define FIRN_FEW_OF(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
 #define FIRN_X86_KERNELS                                                                                               \
-    .wide_attention = true, .few_rows = 4, .tile = tile, .strip_from_rows = strip_from_rows,                           \
+    .wide_attention = true, .tile = tile, .strip_from_rows = strip_from_rows,                                          \
     .strip_from_columns = strip_from_columns, .panel_straight = panel_straight, .panel_transposed = panel_transposed,  \
     .decode = decode, .packed = {FIRN_EACH_PACKED(FIRN_PACKED_OF)}

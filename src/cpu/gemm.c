@@ -59,7 +59,8 @@ typedef struct {
     float *strips, *panels, *scratch; /* scratch: [256, 256], weights that have no packed kernels; or NULL */
     float *gather;                    /* rows or columns of a strip whose elements do not follow each other; or NULL */
     firn_scale_table *table;
-    float *sums, *few_in;
+    float *prepared, *few_in; /* a few rows of x as forward wants them, and the rows themselves if strided */
+    const float *prepared_of[FIRN_FEW_MAX]; /* the rows that are prepared, NULL past them */
 } workspace;
 
 typedef struct {
@@ -107,10 +108,16 @@ static bool needs_scratch(const job *j)
     return j->g->kind == FIRN_GEMM_OUTER ? j->g->in1.nb[0] != 4 : !j->packed && j->g->type != FIRN_F32;
 }
 
+/* At most so many rows stream packed bytes through registers, without panels. */
+static int few_rows(const job *j)
+{
+    return !j->few ? 0 : j->g->kind == FIRN_GEMM_FORWARD ? j->few->rows : j->few->rows_back;
+}
+
 static workspace carve_workspace(const job *j, char *base, size_t *used)
 {
     const firn_gemm *g = j->g;
-    const int64_t in_length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m, few = j->set->few_rows;
+    const int64_t in_length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m, few = few_rows(j);
     workspace b = {0};
 
     b.strips = carve(base, used, STRIPS_CELLS * sizeof(float));
@@ -122,7 +129,7 @@ static workspace carve_workspace(const job *j, char *base, size_t *used)
     if (j->packed)
         b.table = carve(base, used, sizeof *b.table);
     if (j->few)
-        b.sums = carve(base, used, (size_t)(few * firn_few_scratch(g->k)) * sizeof(float));
+        b.prepared = carve(base, used, (size_t)firn_few_scratch(g->k, few) * sizeof(float));
     if (j->few && g->in1.nb[0] != 4)
         b.few_in = carve(base, used, (size_t)(few * in_length) * sizeof(float));
     return b;
@@ -647,7 +654,8 @@ static void few_item(const job *j, const block *b, int64_t begin, int64_t end, w
     const firn_gemm *g = j->g;
     const uint8_t *expert = weights(j, b->group);
     const int64_t length = g->kind == FIRN_GEMM_FORWARD ? g->k : g->m;
-    const float *in[FIRN_FEW_MAX];
+    const int n = (int)b->n_rows;
+    const float *in[FIRN_FEW_MAX] = {0};
     float *c[FIRN_FEW_MAX];
 
     block_rows(j, b, in, c);
@@ -657,10 +665,16 @@ static void few_item(const job *j, const block *b, int64_t begin, int64_t end, w
                 w->few_in[i * length + p] = at_step(in[i], p, g->in1.nb[0]);
             in[i] = w->few_in + i * length;
         }
-    if (g->kind == FIRN_GEMM_FORWARD)
-        j->few->forward(expert, g->w.nb[1], g->k, begin, end, (int)b->n_rows, in, w->sums, c, g->accumulate);
-    else
-        j->few->back(expert, g->w.nb[1], g->k, g->m, begin, end, (int)b->n_rows, in, c, g->accumulate);
+    if (g->kind != FIRN_GEMM_FORWARD) {
+        j->few->back(expert, g->w.nb[1], g->k, g->m, begin, end, n, in, c, g->accumulate);
+        return;
+    }
+    /* The item before often had the same rows: another cut, or another expert of the same token. */
+    if (w->few_in || memcmp(in, w->prepared_of, sizeof in) != 0) {
+        j->few->prepare(g->k, n, in, w->prepared);
+        memcpy(w->prepared_of, in, sizeof in);
+    }
+    j->few->forward(expert, g->w.nb[1], g->k, begin, end, n, in, w->prepared, c, g->accumulate);
 }
 
 /* ---- schedule ---- */
@@ -752,7 +766,7 @@ static void make_schedule(job *j, int n_threads)
     if (n_blocks == 0 || j->columns == 0)
         return;
     for (int64_t e = 0; j->few && e < j->n_groups; e++)
-        n_few += group_rows(j, e) > 0 && group_rows(j, e) <= j->set->few_rows;
+        n_few += group_rows(j, e) > 0 && group_rows(j, e) <= few_rows(j);
     cuts = firn_min_i64(divide_up(ITEMS_PER_THREAD * n_threads, n_blocks), firn_max_i64(j->columns / wide, 1));
     if (g->kind == FIRN_GEMM_BACK && 2 * n_few > n_blocks)
         cuts = firn_min_i64(cuts, divide_up(j->columns, STREAM));
@@ -775,7 +789,7 @@ static void make_schedule(job *j, int n_threads)
             const int64_t from = n_rows * i / n, to = n_rows * (i + 1) / n;
             block *b = &j->blocks[s->n_blocks++];
             *b = (block){.group = e, .first = base + from, .n_rows = to - from};
-            b->few = j->few && n_rows <= j->set->few_rows;
+            b->few = n_rows <= few_rows(j);
             cut_strips(j, b, direct(j) ? j->set->strip_direct : height);
         }
     }

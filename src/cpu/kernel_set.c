@@ -6,7 +6,8 @@
 
 const firn_kernel_set *const firn_kernel_sets[] = {
 #if defined(__x86_64__)
-    &firn_kernel_set_amx,    &firn_kernel_set_avx512bf16, &firn_kernel_set_avx512,      &firn_kernel_set_avx2,
+    &firn_kernel_set_amx,    &firn_kernel_set_avx512bf16, &firn_kernel_set_avx512vnni,  &firn_kernel_set_avx512,
+    &firn_kernel_set_avx2,
 #elif defined(__aarch64__)
     &firn_kernel_set_neon,
 #endif

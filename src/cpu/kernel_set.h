@@ -18,7 +18,7 @@ enum {
     FIRN_UNIT = 32,
     FIRN_SPAN = 256,  /* columns whose scales are decoded together */
     FIRN_DEPTH = 256, /* depth of a panel */
-    FIRN_FEW_MAX = 4, /* the most rows that any set streams packed bytes for, without panels */
+    FIRN_FEW_MAX = 8, /* the most rows that any set streams packed bytes for, without panels */
     FIRN_PACE = 32,
     FIRN_SLACK = 16, /* cells that packing a strip may write past its end */
 };
@@ -74,19 +74,22 @@ typedef struct {
     void (*columns)(int j, int column[2]);
 } firn_packed_kernels;
 
-/* n <= the set's few rows, x contiguous. forward: y[i][r] (+)= W[:,r]' x[i], r in [from, to), sums is scratch of
- * n * firn_few_scratch(k) cells. back: dx[i][c] (+)= sum over m rows of W[c,r] dy[i][r], c in [from, to); from is a
- * multiple of 32, or of 256 where the format's block has 256 elements. */
+/* Up to `rows` rows forward, `rows_back` back; x and dy contiguous. forward: y[i][r] (+)= W[:,r]' x[i], r in [from,
+ * to), after prepare has made of x what forward wants to find in scratch, firn_few_scratch(k, n) cells, 64-byte
+ * aligned. back: dx[i][c] (+)= sum over m rows of W[c,r] dy[i][r], c in [from, to); from is a multiple of 32, or of 256
+ * where the format's block has 256 elements. */
 typedef struct {
+    int rows, rows_back;
+    void (*prepare)(int64_t k, int n, const float *const *x, float *scratch);
     void (*forward)(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,
-                    const float *const *x, float *sums, float *const *y, bool add);
+                    const float *const *x, const float *scratch, float *const *y, bool add);
     void (*back)(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from, int64_t to, int n,
                  const float *const *dy, float *const *dx, bool add);
 } firn_few_kernels;
 
-static inline int64_t firn_few_scratch(int64_t k)
+static inline int64_t firn_few_scratch(int64_t k, int64_t n)
 {
-    return (k / 2 + 15) / 16 * 16;
+    return FIRN_PANEL + n * ((k + FIRN_SPAN - 1) / FIRN_SPAN * FIRN_SPAN);
 }
 
 typedef struct firn_kernel_set {
@@ -102,7 +105,6 @@ typedef struct firn_kernel_set {
     int panels;          /* that the micro-kernel takes at once, 1 or 2 */
     int step_whole;      /* steps are a multiple of it: the frame clears what packing panels leaves */
     bool wide_attention; /* attention_avx2.c runs here */
-    int few_rows;        /* at most so many rows stream packed bytes through registers, without panels */
 
     /* C (+)= sum over p, in order: strip[p*height + i] * panel[.][p*16 + j]. */
     void (*tile)(int height, int64_t steps, const float *strip, const float *const panel[2], const firn_tile_out *out,
@@ -148,8 +150,8 @@ const firn_kernel_set *firn_kernel_set_named(const char *name);
 
 extern const firn_kernel_set firn_kernel_set_scalar, firn_kernel_set_vector, firn_kernel_set_scalar_bf16;
 #if defined(__x86_64__)
-extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512, firn_kernel_set_avx512bf16,
-    firn_kernel_set_amx;
+extern const firn_kernel_set firn_kernel_set_avx2, firn_kernel_set_avx512, firn_kernel_set_avx512vnni,
+    firn_kernel_set_avx512bf16, firn_kernel_set_amx;
 #elif defined(__aarch64__)
 extern const firn_kernel_set firn_kernel_set_neon;
 #endif

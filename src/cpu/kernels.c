@@ -4,8 +4,8 @@
 #include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
-#include "op/util.h"
 #include "cpu/kernel_set.h"
+#include "op/util.h"
 
 #include <string.h>
 

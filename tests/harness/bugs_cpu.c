@@ -87,9 +87,9 @@ static void unit_before(const uint8_t *w, int64_t row_bytes, int n_rows, int64_t
 }
 
 static void few_unit_short(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t from, int64_t to, int n,
-                           const float *const *x, float *sums, float *const *y, bool add)
+                           const float *const *x, const float *scratch, float *const *y, bool add)
 {
-    right->few[FIRN_Q4_0]->forward(w, row_bytes, k > FIRN_UNIT ? k - FIRN_UNIT : k, from, to, n, x, sums, y, add);
+    right->few[FIRN_Q4_0]->forward(w, row_bytes, k > FIRN_UNIT ? k - FIRN_UNIT : k, from, to, n, x, scratch, y, add);
 }
 
 static void few_row_short(const uint8_t *w, int64_t row_bytes, int64_t k, int64_t m, int64_t from, int64_t to, int n,

@@ -108,6 +108,7 @@ typedef struct {
     int64_t n_expert, n_used, n_tokens, x_slots; /* routed; n_expert 0: dense */
     int64_t n, n2, n3, w_n2, w_n3;
     bool one_expert, accumulate, transposed, table, bad_id;
+    bool spread;     /* rows of x that are far apart in size, and an element far from its row */
     int64_t row_pad; /* bytes between rows of w, and floats between rows of all else */
 } shape;
 
@@ -221,6 +222,12 @@ static problem make_problem(firn_gemm_kind kind, const shape *s, int format)
         g->w_n3 = s->w_n3;
     }
     fill(&p.in1);
+    for (int64_t i = 0; s->spread && i < s->n; i++) {
+        static const float sizes[] = {1, 0x1p-112f, 0, 0x1p85f, 0x1p-70f, 0x1p60f};
+        for (int64_t c = 0; c < in_length; c++)
+            *at(&p.in1, c, i, 0, 0) *= sizes[i % 6];
+        *at(&p.in1, in_length / 2, i, 0, 0) *= 1e6f;
+    }
     g->in1.data = p.in1.data;
     memcpy(g->in1.nb, p.in1.nb, sizeof g->in1.nb);
     if (outer) {
@@ -621,6 +628,50 @@ static void dense_batches(void **state)
     }
 }
 
+/* Few rows, which a kernel set may turn into integers: rows large, small and zero, one by one and together. */
+static void rows_far_apart(void **state)
+{
+    (void)state;
+    for (int f = 0; f < N_FORMATS; f += EVERY) {
+        const int64_t b = firn_type_block(formats[f].type), k = b == 256 ? 512 : 288;
+        for (int64_t n = 1; n <= 8; n++)
+            check_sets(
+                FIRN_GEMM_FORWARD,
+                &(shape){.k = k - k % b, .m = 13, .n = n, .n2 = 1, .n3 = 1, .w_n2 = 1, .w_n3 = 1, .spread = true}, f);
+    }
+}
+
+/* What is not a number stays so, and touches its own row alone. */
+static void rows_not_finite(void **state)
+{
+    enum { M = 13, N = 6 };
+
+    (void)state;
+    for (int f = 0; f < N_FORMATS; f += EVERY)
+        for (int i = 0; firn_kernel_sets[i]; i++) {
+            const firn_kernel_set *set = firn_kernel_sets[i];
+            const shape s = {.k = 512, .m = M, .n = N, .n2 = 1, .n3 = 1, .w_n2 = 1, .w_n3 = 1};
+            if (!chosen(set))
+                continue;
+            problem p = make_problem(FIRN_GEMM_FORWARD, &s, f);
+            float *out = p.out.data = need((size_t)p.out.n_floats * sizeof *out);
+            *at(&p.in1, 300, 1, 0, 0) = NAN;
+            *at(&p.in1, 40, 4, 0, 0) = INFINITY;
+            p.g.set = set;
+            p.g.out = out;
+            run(&p.g, 0);
+            for (int64_t r = 0; r < N; r++)
+                for (int64_t c = 0; c < M; c++) {
+                    const float y = *at(&p.out, c, r, 0, 0);
+                    if (r == 1 ? !isnan(y) : r == 4 ? isfinite(y) && p.w_floats[c * s.k + 40] != 0 : !isfinite(y))
+                        fail_msg("%s %s: element %lld of row %lld is %g", set->name, firn_type_name(formats[f].type),
+                                 (long long)c, (long long)r, y);
+                }
+            free(out);
+            free_problem(&p);
+        }
+}
+
 /* No tokens at all: OUTER writes exact zeros, the others nothing. */
 static void no_rows(void **state)
 {
@@ -667,9 +718,9 @@ static int finish(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_by_name), cmocka_unit_test(routed_shapes), cmocka_unit_test(large_shapes),
-        cmocka_unit_test(tile_edges),   cmocka_unit_test(thin_shapes),   cmocka_unit_test(dense_batches),
-        cmocka_unit_test(no_rows),
+        cmocka_unit_test(sets_by_name),   cmocka_unit_test(routed_shapes),   cmocka_unit_test(large_shapes),
+        cmocka_unit_test(tile_edges),     cmocka_unit_test(thin_shapes),     cmocka_unit_test(dense_batches),
+        cmocka_unit_test(rows_far_apart), cmocka_unit_test(rows_not_finite), cmocka_unit_test(no_rows),
     };
 
     chosen_sets = argc > 1 ? argv + 1 : NULL;
