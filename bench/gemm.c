@@ -217,16 +217,6 @@ static void bench_case(const layer *l, firn_gemm_kind kind, firn_type type, int6
     free(out);
 }
 
-static bool in_list(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-
-    for (const char *p = list; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (strncasecmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
-            return true;
-    return false;
-}
-
 static void bench_layer(const layer *l)
 {
     for (int t = 0; t < 4 && (l->tokens[t] || (options.tokens && t == 0)); t++) {

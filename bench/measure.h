@@ -1,5 +1,5 @@
-/* What benchmarks share: clocks, medians, memory, random values and routings. They stop the program where a library
- * would return an error. */
+/* What benchmarks share: clocks, medians, lists of words, memory, random values and routings. They stop the program
+ * where a library would return an error. */
 #ifndef FIRN_BENCH_MEASURE_H
 #define FIRN_BENCH_MEASURE_H
 
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 /* Seconds of CLOCK_MONOTONIC, or of CLOCK_PROCESS_CPUTIME_ID. */
@@ -42,6 +43,17 @@ static inline double median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, by_value);
     return n == 0 ? NAN : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* Whether "a,b,c" holds the word, in upper or lower case; NULL, a list that was not given, holds every word. */
+static inline bool in_list(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *p = list; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+        if (strncasecmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
+            return true;
+    return !list;
 }
 
 /* Zeroed, so that its pages are there. */

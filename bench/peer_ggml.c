@@ -363,16 +363,6 @@ static void measure(problem *p)
     fflush(stdout);
 }
 
-static bool in_list(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-
-    for (const char *p = list; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
-            return true;
-    return !list;
-}
-
 static void measure_all(void)
 {
     double best = 0;
