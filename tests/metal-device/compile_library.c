@@ -5,6 +5,7 @@
  *     MDEV_EDIT      a file of FROM, newline, `=>`, newline, TO, newline, `;;`: replaces text in every source before it
  *                    is compiled, to plant defects in kernels without changing the program that uses them */
 #include "compile_library.h"
+#include "executor.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -20,6 +21,13 @@
     " -O1 -fPIC -shared -Wno-override-module $U.ll -o $U.so"
 #else
 #define MAKE_OBJECT "-shared -o $U.so"
+#endif
+
+/* Without fast math. */
+#ifdef __x86_64__
+#define LIKE_A_GPU "-ffp-contract=fast -mfma -DMSL_GPU"
+#else
+#define LIKE_A_GPU "-ffp-contract=fast -DMSL_GPU"
 #endif
 
 static uint64_t hash(uint64_t h, const char *text)
@@ -140,7 +148,8 @@ const mdev_unit *mdev_compile(const char *source, bool fast, char **error)
 {
     const char *arithmetic =
         fast ? "-ffp-contract=fast -ffinite-math-only -fno-signed-zeros -fassociative-math -fno-trapping-math"
-             : "-ffp-contract=off";
+        : mdev_like_a_gpu() ? LIKE_A_GPU
+                            : "-ffp-contract=off";
     char object[512];
     char *text = edited(source);
     const char *defines = getenv("MDEV_DEFINES");

@@ -30,6 +30,10 @@ typedef enum { MDEV_FORWARD, MDEV_REVERSE, MDEV_RANDOM } mdev_order;
 void mdev_set_order(mdev_order order, unsigned seed);
 void mdev_set_threads(int n);
 
+/* MDEV_ARITHMETIC=gpu: kernels compute as Apple's GPUs may without fast math. Products and sums contract, denormals are
+ * zeros, functions (log, cos...) are 4 units of the last place off. */
+bool mdev_like_a_gpu(void);
+
 /* What one dispatch did, in the build of the device that counts (counters/); elsewhere nothing is reported. Bytes are
  * those of all loads and stores that its threads made. */
 typedef struct {

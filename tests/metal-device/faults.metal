@@ -62,6 +62,13 @@ kernel void sees_nan(device float *p [[buffer(0)]], ushort t [[thread_index_in_t
     p[t] = isnan(p[t] / p[t]);
 }
 
+/* 1: products and sums contract; 2: denormals are zeros; 4: log is not the nearest. */
+kernel void arithmetic(device float *p [[buffer(0)]], ushort t [[thread_index_in_threadgroup]])
+{
+    const float one = 1.0f + (t >> 6), x = one + 0.000244140625f;
+    p[t] = (x * x - 1.00048828125f != 0) + 2 * (one * 1e-38f * 0.01f == 0) + 4 * (log(3 * one) != 1.09861229f);
+}
+
 #ifdef __HAVE_BFLOAT__
 kernel void with_bfloat(device float *p [[buffer(0)]], ushort t [[thread_index_in_threadgroup]])
 {

@@ -246,6 +246,17 @@ static void sees_nan(const char *fast)
     want(out[0] == 1, "what is no number");
 }
 
+static void arithmetic(const char *kind)
+{
+    float out[THREADS];
+
+    if (kind)
+        setenv("MDEV_ARITHMETIC", kind, 1);
+    open_device();
+    launch("arithmetic", 1, nil, out);
+    want(out[0] == (kind ? 7 : 0), "arithmetic");
+}
+
 static void wrong_constant(const char *unused)
 {
     float out[THREADS];
@@ -523,6 +534,8 @@ int main(void)
     expect_right("function constants", set_constants, NULL);
     expect_right("results come after the wait", reads_too_early, NULL);
     expect_right("bfloat", with_bfloat, NULL);
+    expect_right("arithmetic", arithmetic, NULL);
+    expect_right("arithmetic of a GPU", arithmetic, "gpu");
     expect_right("NaN", sees_nan, NULL);
     expect_found("NaN with fast math", sees_nan, "fast", "what is no number is wrong");
     expect_found("without bfloat", without_bfloat, NULL, "no function is called with_bfloat");

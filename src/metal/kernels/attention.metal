@@ -64,7 +64,7 @@ kernel void kernel_attention(constant firn_metal_attention_args &a [[buffer(0)]]
     for (int i = 0; i < MAX_OWN && lane + SIMD * i < a.hv; i++)
         y[(long)n * a.hv + lane + SIMD * i] = sum[i] * inverse;
     if (lane == 0)
-        y[(long)a.n_head * a.n_q * a.hv + n] = any ? top + log(below) : 0.0f;
+        y[(long)a.n_head * a.n_q * a.hv + n] = any ? top + float_of(log_of(pair_of(below))) : 0.0f;
 }
 
 /* D = y . dy of query and head number n. */

@@ -9,6 +9,7 @@
 using namespace metal;
 
 #include "metal/kernels/attention.h"
+#include "metal/kernels/pair.h"
 
 enum { STEP = 16, BLOCK = 8, SIMDS = 4, THREADS = 32 * SIMDS };
 
@@ -224,7 +225,8 @@ kernel void attention_tiled(constant firn_metal_attention_args &a [[buffer(0)]],
     scale_rows<N>(sum, any ? 1 / below : 0.0f, tile.diagonal, a.hv, lane);
     store_rows<N>(sum, y + at * a.hv, (long)a.n_head * a.hv, a.hv);
     if (column == 0)
-        y[(long)a.n_head * a.n_q * a.hv + at + (long)row * a.n_head] = any ? top + log(below) : 0.0f;
+        y[(long)a.n_head * a.n_q * a.hv + at + (long)row * a.n_head] =
+            any ? top + float_of(log_of(pair_of(below))) : 0.0f;
 }
 
 /* dq of a block of queries. */

@@ -110,12 +110,9 @@ static inline float phi_of(float x)
     return 0.5f * erfc_of(-0.7071067811865476f * x);
 }
 
-/* ln(1 + e): the quotient makes good what 1 + e lost (Kahan). */
 static inline float log1p_of(float e)
 {
-    const float u = 1 + e;
-
-    return u == 1 ? e : log(u) * (e / (u - 1));
+    return float_of(log_of(two_sum(1, e)));
 }
 
 static inline float silu_slope(float x)
@@ -138,7 +135,7 @@ FIRN_FUNCTION(clamp, x<param_float(a, 0) ? param_float(a, 0) : x> param_float(a,
 FIRN_FUNCTION(sqr, x *x)
 FIRN_FUNCTION(sqrt, sqrt(x))
 FIRN_FUNCTION(exp, firn_expf(x))
-FIRN_FUNCTION(log, log(x))
+FIRN_FUNCTION(log, float_of(log_of(pair_of(x))))
 FIRN_FUNCTION(silu, x *firn_sigmoidf(x))
 FIRN_FUNCTION(gelu, x *gelu_gate(x))
 FIRN_FUNCTION(gelu_quick, x *firn_sigmoidf(QUICK_A *x))

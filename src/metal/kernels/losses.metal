@@ -55,7 +55,7 @@ kernel void kernel_cross_entropy(FIRN_NODE, device const uchar *logits [[buffer(
     if (target >= 0) {
         const float top = row_max(x, a.src[0].ne[0], part, me);
         const firn_pair sum = row_exp_sum(x, a.src[0].ne[0], top, part, me);
-        loss = weight * (log_of(sum) + (top - x[target]));
+        loss = weight * float_of(log_of(sum) + (pair_of(top) - pair_of(x[target])));
     }
     if (index == 0)
         put_float(y, (long)row * 4, loss);
@@ -185,7 +185,7 @@ kernel void kernel_router_z_parts(constant firn_metal_node_args &a [[buffer(0)]]
     firn_pair loss = pair_of(0);
     if (weight != 0) {
         const float top = row_max(x, n, part, me);
-        const firn_pair z = pair_of(top) + pair_of(log_of(row_exp_sum(x, n, top, part, me)));
+        const firn_pair z = pair_of(top) + log_of(row_exp_sum(x, n, top, part, me));
         loss = pair_of(weight) * (z * z);
     }
     if (index == 0)
@@ -226,7 +226,7 @@ kernel void kernel_router_z_back(FIRN_NODE, device const uchar *logits [[buffer(
     }
     const float top = row_max(x, n, part, me);
     const firn_pair sum = row_exp_sum(x, n, top, part, me);
-    const firn_pair z = pair_of(top) + pair_of(log_of(sum));
+    const firn_pair z = pair_of(top) + log_of(sum);
     const float factor = float_of(two_product(dl[0], 2 * weight) * z / (total * sum));
     FIRN_EACH (i, n)
         out[i] = factor * firn_expf(x[i] - top);

@@ -18,6 +18,17 @@ float ldexpf(float, int);
 
 namespace metal
 {
+/* A function that Metal's specification lets be 4 units of the last place off. */
+#ifdef MSL_GPU
+inline float msl_about(float r)
+{
+    const uint bits = msl_bits<uint>(r), size = bits & 0x7fffffffu;
+    return size < 0x00800010u || size >= 0x7f800000u ? r : msl_bits<float>(bits & 8u ? bits + 4u : bits - 4u);
+}
+#else
+inline float msl_about(float r) { return r; }
+#endif
+
 #define MSL_1(n, e)                                                                                                    \
     inline float n(float x) { return e; }                                                                              \
     inline half n(half h)                                                                                              \
@@ -25,11 +36,11 @@ namespace metal
         float x = h;                                                                                                   \
         return (half)(e);                                                                                              \
     }
-MSL_1(exp, ::expf(x)) MSL_1(exp2, ::exp2f(x)) MSL_1(exp10, ::exp10f(x)) MSL_1(log, ::logf(x)) MSL_1(log2, ::log2f(x))
-MSL_1(log10, ::log10f(x)) MSL_1(sqrt, ::sqrtf(x)) MSL_1(rsqrt, 1.0f / ::sqrtf(x)) MSL_1(sin, ::sinf(x))
-MSL_1(cos, ::cosf(x)) MSL_1(tan, ::tanf(x)) MSL_1(asin, ::asinf(x)) MSL_1(acos, ::acosf(x)) MSL_1(atan, ::atanf(x))
-MSL_1(sinh, ::sinhf(x)) MSL_1(cosh, ::coshf(x)) MSL_1(tanh, ::tanhf(x)) MSL_1(asinh, ::asinhf(x))
-MSL_1(acosh, ::acoshf(x)) MSL_1(atanh, ::atanhf(x)) MSL_1(floor, ::floorf(x)) MSL_1(ceil, ::ceilf(x))
+MSL_1(exp, msl_about(::expf(x))) MSL_1(exp2, msl_about(::exp2f(x))) MSL_1(exp10, msl_about(::exp10f(x))) MSL_1(log, msl_about(::logf(x))) MSL_1(log2, msl_about(::log2f(x)))
+MSL_1(log10, msl_about(::log10f(x))) MSL_1(sqrt, ::sqrtf(x)) MSL_1(rsqrt, 1.0f / ::sqrtf(x)) MSL_1(sin, msl_about(::sinf(x)))
+MSL_1(cos, msl_about(::cosf(x))) MSL_1(tan, msl_about(::tanf(x))) MSL_1(asin, msl_about(::asinf(x))) MSL_1(acos, msl_about(::acosf(x))) MSL_1(atan, msl_about(::atanf(x)))
+MSL_1(sinh, msl_about(::sinhf(x))) MSL_1(cosh, msl_about(::coshf(x))) MSL_1(tanh, msl_about(::tanhf(x))) MSL_1(asinh, msl_about(::asinhf(x)))
+MSL_1(acosh, msl_about(::acoshf(x))) MSL_1(atanh, msl_about(::atanhf(x))) MSL_1(floor, ::floorf(x)) MSL_1(ceil, ::ceilf(x))
 MSL_1(round, ::roundf(x)) MSL_1(rint, ::rintf(x)) MSL_1(trunc, ::truncf(x)) MSL_1(fabs, __builtin_fabsf(x))
 MSL_1(fract, x - ::floorf(x)) MSL_1(sign, x > 0 ? 1.0f : x < 0 ? -1.0f : x)
 MSL_1(saturate, x < 0 ? 0.0f : x > 1 ? 1.0f : x)
@@ -41,7 +52,7 @@ MSL_1(saturate, x < 0 ? 0.0f : x > 1 ? 1.0f : x)
         float x = a, y = b;                                                                                            \
         return (half)(e);                                                                                              \
     }
-MSL_2(pow, ::powf(x, y)) MSL_2(powr, ::powf(x, y)) MSL_2(fmod, ::fmodf(x, y)) MSL_2(atan2, ::atan2f(x, y))
+MSL_2(pow, msl_about(::powf(x, y))) MSL_2(powr, msl_about(::powf(x, y))) MSL_2(fmod, ::fmodf(x, y)) MSL_2(atan2, msl_about(::atan2f(x, y)))
 MSL_2(copysign, __builtin_copysignf(x, y)) MSL_2(fmin, __builtin_fminf(x, y)) MSL_2(fmax, __builtin_fmaxf(x, y))
 MSL_2(step, y < x ? 0.0f : 1.0f)
 #undef MSL_2
