@@ -527,6 +527,10 @@ int main(void)
          "uint3 i [[thread_position_in_threadgroup]], ushort n [[thread_index_in_threadgroup]]",
          "index_in_threadgroup is uint"},
     };
+    static const char *const bodies[][3] = {
+        {"a sum of longs over a simdgroup", "p[t] = simd_sum((long)t)", "no numbers of 64 bits"},
+        {"the lesser of longs", "p[t] = min((long)t, 3l)", "ambiguous"},
+    };
     char number[8];
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -549,6 +553,14 @@ int main(void)
         snprintf(source, sizeof source, "#include <metal_stdlib>\nkernel void k(device float *p, %s)\n{\n}\n",
                  parameters[i][1]);
         expect_found(parameters[i][0], compile, source, parameters[i][2]);
+    }
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        static char source[300];
+        snprintf(source, sizeof source,
+                 "#include <metal_stdlib>\nusing namespace metal;\n"
+                 "kernel void k(device float *p, ushort t [[thread_index_in_threadgroup]])\n{\n%s;\n}\n",
+                 bodies[i][1]);
+        expect_found(bodies[i][0], compile, source, bodies[i][2]);
     }
     for (size_t i = 0; i < sizeof scheduled / sizeof *scheduled; i++)
         expect_found(scheduled[i][0], fault, scheduled[i][0], scheduled[i][1]);

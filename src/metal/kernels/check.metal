@@ -18,18 +18,24 @@ static inline device const uchar *element_at(constant firn_metal_view &v, device
     return base + i0 * v.nb[0] + i1 * v.nb[1] + i2 * v.nb[2] + i3 * v.nb[3];
 }
 
+/* Metal's min may not take longs. */
+static inline long lesser(long a, long b)
+{
+    return a < b ? a : b;
+}
+
 /* The smallest over the threadgroup; every thread has it. */
 static inline long least_of_all(long mine, threadgroup long *part, ushort lane, ushort simd, ushort n_simd)
 {
     for (ushort by = 16; by > 0; by /= 2) {
         const uint low = simd_shuffle_xor((uint)mine, by), high = simd_shuffle_xor((uint)(mine >> 32), by);
-        mine = min(mine, (long)((ulong)high << 32 | low));
+        mine = lesser(mine, (long)((ulong)high << 32 | low));
     }
     if (lane == 0)
         part[simd] = mine;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (ushort i = 0; i < n_simd; i++)
-        mine = min(mine, part[i]);
+        mine = lesser(mine, part[i]);
     return mine;
 }
 
@@ -87,7 +93,7 @@ kernel void kernel_check_table(constant firn_metal_check_args &a [[buffer(0)]], 
     for (long i = index; i < n; i += n_threads) {
         const int e = *(device const int *)element_at(a.ids, ids, i);
         if (e >= 0 && e < a.n_experts && (table[e] < 0 || table[e] > a.limit - a.low))
-            first = min(first, (long)e);
+            first = lesser(first, e);
     }
     first = least_of_all(first, part, lane, simd, n_simd);
     if (index == 0 && first != NONE)

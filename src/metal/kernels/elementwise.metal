@@ -322,11 +322,12 @@ kernel void kernel_view_back(FIRN_NODE, device const uchar *dy [[buffer(2)]], FI
         const long stride = param_long(a, 8 + 2 * (d - 1));
         if (a.src[0].ne[d] == 1)
             continue;
-        at.i[d] = (int)min(left / stride, (long)a.src[0].ne[d] - 1);
+        const long n_before = left / stride, last = a.src[0].ne[d] - 1;
+        at.i[d] = (int)(n_before < last ? n_before : last);
         left -= at.i[d] * stride;
     }
-    at.i[0] = (int)min(left / 4, (long)a.src[0].ne[0]);
-    inside = inside && at.i[0] < a.src[0].ne[0];
+    inside = inside && left / 4 < a.src[0].ne[0];
+    at.i[0] = inside ? (int)(left / 4) : 0;
     put_float(y, (long)n * 4, inside ? float_at(dy, offset_of(a.src[0], at)) : 0.0f);
 }
 

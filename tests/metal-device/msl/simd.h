@@ -20,6 +20,7 @@ template <class T> struct msl_exchange {
     msl_exchange(int op, const T &v, int line)
     {
         static_assert(sizeof(T) <= 64, "a slot has 64 bytes");
+        static_assert(!msl_same<T, long>::v && !msl_same<T, ulong>::v, "simdgroup functions take no numbers of 64 bits");
         slots = (const char *)mdev_exchange(op, &v, sizeof(T), line);
         active = mdev_active_lanes();
     }
