@@ -107,20 +107,22 @@ firn_status firn_metal_plan_out_prod(firn_metal_plan *plan)
 
 /* ---- routed ---- */
 
-static firn_status expect_slots(firn_metal_plan *plan, int64_t slots)
+static firn_status expect_slots(firn_metal_plan *plan, int64_t slots, int64_t experts)
 {
     FIRN_TRY(expect_small(plan));
-    if (slots > INT32_MAX / 2)
-        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED, "Metal routes 2^30 slots at once, not %lld", LL(slots));
+    if (slots > INT32_MAX / 2 || experts >= INT32_MAX / SORT_THREADS)
+        return firn_fail(plan->ctx, FIRN_ERR_UNSUPPORTED,
+                         "Metal routes 2^30 slots to 2^23 experts at most, not %lld to %lld", LL(slots), LL(experts));
     return FIRN_OK;
 }
 
-/* Sorts the slots of ids by expert: the order and its tiles go to *sorted, where each expert's begin to *starts. */
+/* Sorts the slots of ids by expert: the order and its tiles go to *sorted, where each expert's begin to *starts, behind
+ * which the kernel counts. */
 static void sort_slots(firn_metal_plan *plan, const firn_metal_product_args *a, size_t *sorted, size_t *starts)
 {
     *sorted =
         firn_metal_take_work(plan, (size_t)a->n_rows * sizeof(int32_t) + (size_t)a->n_tiles * sizeof(firn_metal_tile));
-    *starts = firn_metal_take_work(plan, (size_t)(a->n_experts + 1) * sizeof(int32_t));
+    *starts = firn_metal_take_work(plan, (size_t)(a->n_experts + 1) * (2 + SORT_THREADS) * sizeof(int32_t));
     firn_metal_dispatch *d = firn_metal_add(plan, FIRN_METAL_sort_slots, 0, a, sizeof *a,
                                             (const int[]){IDS, FIRN_METAL_WORK, FIRN_METAL_WORK, -1});
     d->refs[1].offset = *sorted;
@@ -175,7 +177,7 @@ static firn_status plan_routed(firn_metal_plan *plan, bool back, firn_metal_kern
     int weight;
 
     FIRN_TRY(expect_weight(plan, &weight));
-    FIRN_TRY(expect_slots(plan, slots));
+    FIRN_TRY(expect_slots(plan, slots, experts));
     firn_metal_product_args a = routed_args(y, x, ids, experts);
     a.n_columns = (int32_t)y->ne[0];
     a.n_inner = (int32_t)w->ne[back ? 1 : 0];
@@ -224,7 +226,7 @@ firn_status firn_metal_plan_out_prod_id(firn_metal_plan *plan)
     const bool tiles = prefers_tiles((double)firn_n_elements(ids) / (double)y->ne[2]);
     size_t sorted, starts;
 
-    FIRN_TRY(expect_slots(plan, firn_n_elements(ids)));
+    FIRN_TRY(expect_slots(plan, firn_n_elements(ids), y->ne[2]));
     firn_metal_product_args a = routed_args(y, x, ids, y->ne[2]);
     a.n_columns = (int32_t)y->ne[0];
     a.n_inner = (int32_t)y->ne[1];

@@ -220,6 +220,7 @@ static void out_prod_id_cases(case_list *l, const family *f)
     routed_cases(l, f, false);
     for (int i = 0; i < 3; i++) /* several tiles of rows, of columns and of slots */
         add_case(l, f, FIRN_F32, ROUTED, 64 + 36 * i, 32 + 19 * i, 3, 2, 1 + i % 2, 48 + 11 * i, i % 3, i);
+    add_case(l, f, FIRN_F32, ROUTED, 32, 5, 7, 4, 4, 201, TWICE, 1); /* many slots */
 }
 
 #define LAYER "k m n_expert n_used shared n_tokens"
