@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* About 50 microseconds of spinning before a worker sleeps: longer than the gap between two operations of a step,
- * shorter than anything a person or another process would notice. */
+/* Some 50 to 150 microseconds of spinning before a thread sleeps: longer than the gap between two operations of a step,
+ * shorter than anything a person or another process would notice. Whoever waits longer must sleep, not yield: where
+ * other programs want the processors too, a thread that spent its share on waiting gets none when its turn comes. */
 enum { SPINS = 8000 };
 
 typedef struct {
@@ -19,11 +20,12 @@ typedef struct {
 struct firn_pool {
     int n_threads, n_started; /* n_started: workers that exist, the caller not counted */
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    atomic_uint round; /* one more for each piece of work */
-    atomic_int busy;   /* workers that have not finished the piece */
+    pthread_cond_t wake; /* a new round */
+    pthread_cond_t met;  /* a barrier's last thread, or a piece's last worker */
+    atomic_uint round;   /* one more for each piece of work */
+    atomic_int busy;     /* workers that have not finished the piece */
     atomic_bool stop;
-    atomic_int sleepers;
+    atomic_int sleepers, waiters; /* for wake, for met */
     void (*work)(void *, firn_team);
     void *argument;
     atomic_int arrived; /* the barrier */
@@ -54,30 +56,55 @@ int firn_cpu_count(void)
     return n > 0 ? (int)n : 1;
 }
 
-/* Spins, then sleeps, until `round` is no longer `seen`. */
-static void await_round(firn_pool *p, unsigned seen)
+/* What a thread waits for: that a counter changes, or becomes 0. */
+static bool round_begun(const firn_pool *p, unsigned seen)
+{
+    return atomic_load(&p->round) != seen;
+}
+
+static bool phase_over(const firn_pool *p, unsigned seen)
+{
+    return atomic_load(&p->phase) != seen;
+}
+
+static bool all_finished(const firn_pool *p, unsigned unused)
+{
+    (void)unused;
+    return atomic_load(&p->busy) == 0;
+}
+
+/* Spins, then sleeps, until it is so. */
+static void await(firn_pool *p, bool (*so)(const firn_pool *, unsigned), unsigned seen, pthread_cond_t *cond,
+                  atomic_int *count)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->round, memory_order_acquire) != seen)
+        if (so(p, seen))
             return;
         relax();
     }
     pthread_mutex_lock(&p->mutex);
-    atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(&p->round) == seen)
-        pthread_cond_wait(&p->wake, &p->mutex);
-    atomic_fetch_sub(&p->sleepers, 1);
+    atomic_fetch_add(count, 1);
+    while (!so(p, seen))
+        pthread_cond_wait(cond, &p->mutex);
+    atomic_fetch_sub(count, 1);
     pthread_mutex_unlock(&p->mutex);
+}
+
+/* After what they await has become so. Who goes to sleep after this look sees that first: both sides write, then read,
+ * in one order for all. */
+static void wake_all(firn_pool *p, pthread_cond_t *cond, atomic_int *count)
+{
+    if (atomic_load(count)) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(cond);
+        pthread_mutex_unlock(&p->mutex);
+    }
 }
 
 static void start_round(firn_pool *p)
 {
     atomic_fetch_add(&p->round, 1);
-    if (atomic_load(&p->sleepers)) { /* a worker that goes to sleep after this look sees the new round first */
-        pthread_mutex_lock(&p->mutex);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->mutex);
-    }
+    wake_all(p, &p->wake, &p->sleepers);
 }
 
 static void *worker_main(void *arg)
@@ -86,11 +113,12 @@ static void *worker_main(void *arg)
     firn_pool *p = self->pool;
 
     for (unsigned seen = 0;; seen++) {
-        await_round(p, seen);
+        await(p, round_begun, seen, &p->wake, &p->sleepers);
         if (atomic_load(&p->stop))
             return NULL;
         p->work(p->argument, (firn_team){self->index, p->n_threads, p});
-        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
+        if (atomic_fetch_sub(&p->busy, 1) == 1)
+            wake_all(p, &p->met, &p->waiters);
     }
 }
 
@@ -103,6 +131,7 @@ static firn_pool *pool_create(firn_context *ctx, int n_threads)
     p->n_threads = n_threads;
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->met, NULL);
     for (int i = 1; i < n_threads; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
         const int error = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
@@ -126,6 +155,7 @@ void firn_pool_destroy(firn_context *ctx, firn_pool *p)
     for (int i = 1; i <= p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->met);
     pthread_mutex_destroy(&p->mutex);
     firn_free(ctx, p);
 }
@@ -151,12 +181,7 @@ void firn_pool_run(firn_pool *p, void (*work)(void *, firn_team), void *argument
         start_round(p);
     }
     work(argument, (firn_team){0, p->n_threads, p});
-    for (int spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire) > 0; spins++) {
-        if (spins > SPINS)
-            sched_yield(); /* more threads than processors: let the others finish */
-        else
-            relax();
-    }
+    await(p, all_finished, 0, &p->met, &p->waiters);
 }
 
 firn_status firn_context_team(firn_context *ctx, int asked, int *n_threads)
@@ -214,14 +239,10 @@ void firn_team_barrier(firn_team team)
     if (atomic_fetch_add(&p->arrived, 1) == team.nth - 1) {
         atomic_store(&p->arrived, 0);
         atomic_fetch_add(&p->phase, 1);
+        wake_all(p, &p->met, &p->waiters);
         return;
     }
-    for (int spins = 0; atomic_load_explicit(&p->phase, memory_order_acquire) == phase; spins++) {
-        if (spins > SPINS)
-            sched_yield();
-        else
-            relax();
-    }
+    await(p, phase_over, phase, &p->met, &p->waiters);
 }
 
 bool firn_team_take(atomic_llong *counter, int64_t n, int64_t grain, int64_t *begin, int64_t *end)
