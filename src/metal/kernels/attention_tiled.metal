@@ -11,7 +11,7 @@ using namespace metal;
 #include "metal/kernels/attention.h"
 #include "metal/kernels/pair.h"
 
-enum { STEP = 16, BLOCK = 8, SIMDS = 4, THREADS = 32 * SIMDS };
+enum { STEP = 16, BLOCK = 8, SIMDS = 4 };
 
 /* Threadgroup memory in floats: two staged tiles, then of each simdgroup two [BLOCK, STEP] and one [8, 8]; last,
  * bounds. */
@@ -34,11 +34,13 @@ static inline firn_attention_tiles tiles_in(threadgroup float *shared, int hd, i
     return t;
 }
 
-/* n rows of `width` values; zeros up to STEP. */
-static inline void stage(device const float *rows, long stride, int n, int width, threadgroup float *tile, ushort index)
+/* n rows of `width` values; zeros up to STEP. A simdgroup has a row at a time. */
+static inline void stage(device const float *rows, long stride, int n, int width, threadgroup float *tile, ushort lane,
+                         ushort simd)
 {
-    for (int i = index; i < STEP * width; i += THREADS)
-        tile[i] = i / width < n ? rows[i / width * stride + i % width] : 0.0f;
+    for (int r = simd; r < STEP; r += SIMDS)
+        for (int i = lane; i < width; i += 32)
+            tile[r * width + i] = r < n ? rows[r * stride + i] : 0.0f;
 }
 
 /* out [BLOCK, STEP] = BLOCK rows, times the rows of a tile. */
@@ -160,11 +162,11 @@ static inline firn_range union_of(constant firn_metal_attention_args &a, firn_at
 }
 
 static inline void stage_keys(constant firn_metal_attention_args &a, firn_attention_tiles t, device const uchar *k,
-                              device const uchar *v, int g, int j0, int last, ushort index)
+                              device const uchar *v, int g, int j0, int last, ushort lane, ushort simd)
 {
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage(row_in(k, a.k1, a.k2, g, j0), a.k2 / 4, last - j0, a.hd, t.first, index);
-    stage(row_in(v, a.v1, a.v2, g, j0), a.v2 / 4, last - j0, a.hv, t.second, index);
+    stage(row_in(k, a.k1, a.k2, g, j0), a.k2 / 4, last - j0, a.hd, t.first, lane, simd);
+    stage(row_in(v, a.v1, a.v2, g, j0), a.v2 / 4, last - j0, a.hv, t.second, lane, simd);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
@@ -173,7 +175,7 @@ kernel void attention_tiled(constant firn_metal_attention_args &a [[buffer(0)]],
                             device const uchar *q [[buffer(2)]], device const uchar *k [[buffer(3)]],
                             device const uchar *v [[buffer(4)]], device const uchar *range [[buffer(5)]],
                             device const float *sinks [[buffer(6)]], threadgroup float *shared [[threadgroup(0)]],
-                            ushort index [[thread_index_in_threadgroup]], FIRN_SIMDS)
+                            FIRN_SIMDS)
 {
     const firn_attention_unit u = unit_of(a, group, simd);
     const firn_attention_tiles tile = tiles_in(shared, a.hd, a.hv, simd);
@@ -188,7 +190,7 @@ kernel void attention_tiled(constant firn_metal_attention_args &a [[buffer(0)]],
     float top = a.has_sinks ? sinks[u.h] : -INFINITY, below = a.has_sinks ? 1.0f : 0.0f;
     clear_rows<N>(sum);
     for (int j0 = all.first; j0 < all.last; j0 += STEP) {
-        stage_keys(a, tile, k, v, u.g, j0, all.last, index);
+        stage_keys(a, tile, k, v, u.g, j0, all.last, lane, simd);
         if (j0 >= own.last || j0 + STEP <= own.first)
             continue;
         rows_by_rows(row_in(q, a.q1, a.q2, u.h, t0), a.q2 / 4, tile.first, a.hd, tile.scores);
@@ -230,9 +232,7 @@ kernel void attention_tiled(constant firn_metal_attention_args &a [[buffer(0)]],
 }
 
 /* dq of a block of queries. */
-template <int N>
-kernel void attention_back_q_tiled(FIRN_BACK, threadgroup float *shared [[threadgroup(0)]],
-                                   ushort index [[thread_index_in_threadgroup]], FIRN_SIMDS)
+template <int N> kernel void attention_back_q_tiled(FIRN_BACK, threadgroup float *shared [[threadgroup(0)]], FIRN_SIMDS)
 {
     const firn_attention_unit u = unit_of(a, group, simd);
     const firn_attention_tiles tile = tiles_in(shared, a.hd, a.hv, simd);
@@ -251,7 +251,7 @@ kernel void attention_back_q_tiled(FIRN_BACK, threadgroup float *shared [[thread
     const firn_range own = bounds_of(a, mine, tile, lane, simd), all = union_of(a, tile);
     clear_rows<N>(sum);
     for (int j0 = all.first; j0 < all.last; j0 += STEP) {
-        stage_keys(a, tile, k, v, u.g, j0, all.last, index);
+        stage_keys(a, tile, k, v, u.g, j0, all.last, lane, simd);
         if (j0 >= own.last || j0 + STEP <= own.first)
             continue;
         rows_by_rows(row_in(q, a.q1, a.q2, u.h, t0), a.q2 / 4, tile.first, a.hd, tile.scores);
@@ -273,8 +273,7 @@ kernel void attention_back_q_tiled(FIRN_BACK, threadgroup float *shared [[thread
 
 /* dk and dv of a block of keys of one group: SIMDS blocks to a threadgroup, queries staged. */
 template <int N>
-kernel void attention_back_kv_tiled(FIRN_BACK, threadgroup float *shared [[threadgroup(0)]],
-                                    ushort index [[thread_index_in_threadgroup]], FIRN_SIMDS)
+kernel void attention_back_kv_tiled(FIRN_BACK, threadgroup float *shared [[threadgroup(0)]], FIRN_SIMDS)
 {
     const int tiles = (a.blocks + SIMDS - 1) / SIMDS, number = (int)(a.cut + group), g = number / tiles;
     const int first = number % tiles * SIMDS * BLOCK, j0 = first + simd * BLOCK, heads = a.n_head / a.n_group;
@@ -297,8 +296,8 @@ kernel void attention_back_kv_tiled(FIRN_BACK, threadgroup float *shared [[threa
         for (int h = g * heads; h < (g + 1) * heads; h++) {
             const long at = (long)t0 * a.n_head + h;
             threadgroup_barrier(mem_flags::mem_threadgroup);
-            stage(row_in(q, a.q1, a.q2, h, t0), a.q2 / 4, a.n_q - t0, a.hd, tile.first, index);
-            stage(dy + at * a.hv, (long)a.n_head * a.hv, a.n_q - t0, a.hv, tile.second, index);
+            stage(row_in(q, a.q1, a.q2, h, t0), a.q2 / 4, a.n_q - t0, a.hd, tile.first, lane, simd);
+            stage(dy + at * a.hv, (long)a.n_head * a.hv, a.n_q - t0, a.hv, tile.second, lane, simd);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             if (!is)
                 continue;

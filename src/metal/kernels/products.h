@@ -144,19 +144,29 @@ static inline void load_weights(constant firn_metal_product_args &a, device cons
     }
 }
 
-/* `order` maps rows of the tile to slots; row0 the first, n how many. */
+/* Where the rows of x begin that a thread loads, found once: a slot's takes divisions. `order` maps rows of the tile to
+ * slots; row0 the first, n how many. */
+enum { ROWS_OF_THREAD = TILE_ROWS * TILE_INNER / TILE_THREADS, ROWS_APART = TILE_THREADS / TILE_INNER };
+
 template <bool ROUTED>
-static inline void load_x(constant firn_metal_product_args &a, device const uchar *x, device const int *order, int row0,
-                          int n, int batch, int l0, threadgroup operand *tile, ushort thread_index)
+static inline void find_rows(constant firn_metal_product_args &a, device const uchar *x, device const int *order,
+                             int row0, int n, int batch, thread int64_t *rows, ushort thread_index)
 {
-    for (int i = thread_index; i < TILE_ROWS * TILE_INNER; i += TILE_THREADS) {
-        const int r = i / TILE_INNER, l = i % TILE_INNER;
-        float value = 0;
-        if (r < n && l0 + l < a.n_inner) {
-            const int row = ROUTED ? order[row0 + r] : row0 + r;
-            value = *(device const float *)(row_of_x<ROUTED>(a, x, row, batch) + (int64_t)(l0 + l) * a.x_value);
-        }
-        tile[i] = (operand)value;
+    for (int i = 0; i < ROWS_OF_THREAD; i++) {
+        const int r = min(thread_index / TILE_INNER + i * ROWS_APART, n - 1);
+        rows[i] = row_of_x<ROUTED>(a, x, ROUTED ? order[row0 + r] : row0 + r, batch) - x;
+    }
+}
+
+static inline void load_x(constant firn_metal_product_args &a, device const uchar *x, thread const int64_t *rows, int n,
+                          int l0, threadgroup operand *tile, ushort thread_index)
+{
+    const int l = l0 + thread_index % TILE_INNER;
+
+    for (int i = 0; i < ROWS_OF_THREAD; i++) {
+        const bool inside = thread_index / TILE_INNER + i * ROWS_APART < n && l < a.n_inner;
+        tile[thread_index + i * TILE_THREADS] =
+            (operand)(inside ? *(device const float *)(x + rows[i] + (int64_t)l * a.x_value) : 0.0f);
     }
 }
 
@@ -215,11 +225,13 @@ static inline void tile_product(constant firn_metal_product_args &a, bool found,
                                 int n, int batch, threadgroup float *shared, ushort thread_index, ushort simd)
 {
     threadgroup operand *x_tile = (threadgroup operand *)shared, *w_tile = x_tile + TILE_ROWS * TILE_INNER;
+    int64_t rows[ROWS_OF_THREAD];
     firn_tile_sums sum;
 
+    find_rows<ROUTED>(a, x, order, row0, n, batch, rows, thread_index);
     clear_sums(sum);
     for (int l0 = 0; found && l0 < a.n_inner; l0 += TILE_INNER) {
-        load_x<ROUTED>(a, x, order, row0, n, batch, l0, x_tile, thread_index);
+        load_x(a, x, rows, n, l0, x_tile, thread_index);
         load_weights<W, BACK>(a, w, column0, l0, w_tile, thread_index);
         threadgroup_barrier(mem_flags::mem_threadgroup);
         add_products<BACK, false>(sum, x_tile, w_tile, simd);
