@@ -5,6 +5,7 @@
  * threads. */
 #include "cpu/cpu.h"
 #include "cpu/kernel_set.h"
+#include "op/util.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +15,8 @@
 
 enum {
     ALIGN = 64,
-    SMALL_BYTES = 16 * 1024, /* a node that writes less is left to one thread: sharing costs more than it saves */
-    GRAINS = 8,              /* pieces per thread */
+    SMALL = 32 * 1024, /* bytes moved and operations: less is left to one thread, sharing costs more than it saves */
+    GRAINS = 8,        /* pieces per thread */
 };
 
 typedef struct {
@@ -97,7 +98,7 @@ static firn_status plan(firn_device *device, const firn_tensor *node, firn_launc
     if (!node->op->reference)
         return firn_fail(device->ctx, FIRN_ERR_UNSUPPORTED, "it has no kernel");
     if (node->op->work)
-        launch->work = ((node->op->work(node) + ALIGN - 1) & ~(size_t)(ALIGN - 1)) * (size_t)n_threads;
+        launch->work = firn_bytes_up(node->op->work(node)) * (size_t)(node->op->gather ? 1 : n_threads);
     return FIRN_OK;
 }
 
@@ -124,23 +125,37 @@ static void *address(const firn_place p)
     return p.buffer ? (char *)p.buffer->memory + p.offset : NULL;
 }
 
+static bool worth_sharing(const firn_tensor *node)
+{
+    const firn_cost c = firn_op_cost(node);
+
+    return c.bytes_read + c.bytes_written + c.flops >= SMALL;
+}
+
 static void run_reference(const firn_launch *l, firn_call *call, firn_team team, atomic_llong *counter)
 {
     const firn_tensor *node = l->node;
+    const firn_op *op = node->op;
     const int64_t n = firn_op_items(node);
 
     if (firn_n_elements(node) == 0) /* however many rows of nothing */
         return;
-    if (node->op->work)
+    if (op->work && !op->gather)
         call->work = (char *)call->work + (l->work / (size_t)team.nth) * (size_t)team.ith;
-    if (n <= 1 || firn_op_cost(node).bytes_written < SMALL_BYTES) {
+    const bool alone = !worth_sharing(node) || (n <= 1 && !op->gather);
+    if (alone) {
         if (team.ith == 0 && n > 0)
-            node->op->reference(call, 0, n);
+            op->reference(call, 0, n);
         return;
+    }
+    if (op->gather) {
+        const int64_t parts = op->parts(node);
+        op->gather(call, parts * team.ith / team.nth, parts * (team.ith + 1) / team.nth);
+        firn_team_barrier(team);
     }
     const int64_t grain = firn_max_i64(1, n / ((int64_t)team.nth * GRAINS));
     for (int64_t begin, end; firn_team_take(counter, n, grain, &begin, &end);)
-        node->op->reference(call, begin, end);
+        (op->gather ? op->finish : op->reference)(call, begin, end);
 }
 
 /* The first value of a float result that is not finite. */

@@ -27,7 +27,8 @@
 #else
 #include <stdint.h>
 #include <string.h>
-#define FIRN_INLINE static inline
+/* Always: a function called from clones of a loop (core/wide.h) would be compiled for the baseline alone. */
+#define FIRN_INLINE static inline __attribute__((always_inline))
 #define FIRN_GLOBAL
 #define FIRN_LOCAL
 #define FIRN_TABLE static const

@@ -32,27 +32,33 @@ static const char *row_of_b(const firn_tensor *y, void *first, int64_t r)
     return firn_at(b, first, 0, i1 % b->ne[1], i2 % b->ne[2], i3 % b->ne[3]);
 }
 
-/* One operation: rows side by side, a row and one value, and anything else. */
+/* One operation: rows side by side (all of them as one where everything is contiguous), a row and one value, and
+ * anything else. */
 #define ARITHMETIC(name, OPERATOR)                                                                                     \
     FIRN_WIDE static void name##_reference(const firn_call *call, int64_t begin, int64_t end)                          \
     {                                                                                                                  \
         const firn_tensor *y = call->node, *a = y->src[A], *b = y->src[B];                                             \
-        const int64_t n = y->ne[0], nb = b->ne[0], sa = a->nb[0], sb = b->nb[0];                                       \
+        const bool flat = firn_is_contiguous(a) && firn_is_contiguous(b) && firn_same_shape(a, b);                     \
+        const int64_t step = flat ? end - begin : 1, n = step * y->ne[0], nb = flat ? n : b->ne[0];                    \
+        const int64_t sa = flat ? y->nb[0] : a->nb[0], sb = flat ? y->nb[0] : b->nb[0];                                \
                                                                                                                        \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
+        for (int64_t r = begin; r < end; r += step) {                                                                  \
             float *out = (float *)firn_row_at(y, call->dst, r);                                                        \
             const char *pa = firn_row_at(a, call->src[A], r), *pb = row_of_b(y, call->src[B], r);                      \
+            const float *fa = (const float *)pa, *fb = (const float *)pb;                                              \
             if (sa == sizeof(float) && sb == sizeof(float) && nb == n) {                                               \
-                const float *fa = (const float *)pa, *fb = (const float *)pb;                                          \
+                FIRN_IN_PLACE                                                                                          \
                 for (int64_t i = 0; i < n; i++)                                                                        \
                     out[i] = fa[i] OPERATOR fb[i];                                                                     \
             } else if (sa == sizeof(float) && nb == 1) {                                                               \
-                const float *fa = (const float *)pa, v = *(const float *)pb;                                           \
+                const float v = *fb;                                                                                   \
+                FIRN_IN_PLACE                                                                                          \
                 for (int64_t i = 0; i < n; i++)                                                                        \
                     out[i] = fa[i] OPERATOR v;                                                                         \
             } else {                                                                                                   \
-                for (int64_t i = 0; i < n; i++)                                                                        \
-                    out[i] = *(const float *)(pa + i * sa) OPERATOR * (const float *)(pb + i % nb * sb);               \
+                for (int64_t i = 0; i < n; i += nb)                                                                    \
+                    for (int64_t j = 0; j < nb; j++)                                                                   \
+                        out[i + j] = *(const float *)(pa + (i + j) * sa) OPERATOR * (const float *)(pb + j * sb);      \
             }                                                                                                          \
         }                                                                                                              \
     }

@@ -51,19 +51,6 @@ static float weight_at(const firn_call *call, int mask, int64_t t, int32_t *targ
     return weight;
 }
 
-static inline double sum_exp(const float *x, int64_t n, float top)
-{
-    double lanes[FIRN_LANES] = {0};
-    const int64_t whole = n - n % FIRN_LANES;
-
-    for (int64_t i = 0; i < whole; i += FIRN_LANES)
-        for (int l = 0; l < FIRN_LANES; l++)
-            lanes[l] += (double)firn_expf(x[i + l] - top);
-    for (int64_t i = whole; i < n; i++)
-        lanes[i % FIRN_LANES] += (double)firn_expf(x[i] - top);
-    return firn_lanes_sum(lanes);
-}
-
 static firn_status shape(firn_context *ctx, firn_tensor *y)
 {
     FIRN_TRY(expect_inputs(ctx, y, y->src[MASK]));
@@ -87,7 +74,7 @@ FIRN_WIDE static void reference(const firn_call *call, int64_t begin, int64_t en
         float loss = 0;
         if (target >= 0) {
             const float top = firn_max_of(x, n);
-            loss = (float)(weight * (log(sum_exp(x, n, top)) + ((double)top - (double)x[target])));
+            loss = (float)(weight * (log(firn_sum_exp(x, n, top)) + ((double)top - (double)x[target])));
         }
         ((float *)call->dst)[t] = loss;
     }
@@ -129,6 +116,7 @@ FIRN_WIDE static void back_reference(const firn_call *call, int64_t begin, int64
             continue;
         }
         const float top = firn_max_of(x, n);
+        FIRN_IN_PLACE
         for (int64_t i = 0; i < n; i++)
             out[i] = firn_expf(x[i] - top);
         const double sum = firn_sum_of(out, n);

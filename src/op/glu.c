@@ -37,6 +37,7 @@ static const float gelu_a = 0.7978845608028654f, gelu_b = 0.044715f;
             float *out = (float *)firn_row_at(y, call->dst, r);                                                        \
             const float *gate = (const float *)firn_row_at(y->src[GATE], call->src[GATE], r);                          \
             const float *up = (const float *)firn_row_at(y->src[UP], call->src[UP], r);                                \
+            FIRN_IN_PLACE                                                                                              \
             for (int64_t i = 0; i < n; i++) {                                                                          \
                 const float a = gate[i], b = up[i];                                                                    \
                 out[i] = expression;                                                                                   \
@@ -44,7 +45,7 @@ static const float gelu_a = 0.7978845608028654f, gelu_b = 0.044715f;
         }                                                                                                              \
     }
 
-static inline float oai(float a, float b, float alpha, float limit)
+FIRN_INLINE float oai(float a, float b, float alpha, float limit)
 {
     a = a > limit ? limit : a;
     b = b > limit ? limit : b < -limit ? -limit : b;
@@ -84,6 +85,7 @@ static firn_cost back_cost(const firn_tensor *y)
 /* slope = df/da without the factor up, value = f's factor of up. */
 #define BACK(kind, ...)                                                                                                \
     case kind:                                                                                                         \
+        FIRN_IN_PLACE                                                                                                  \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             const float a = gate[i], b = up[i], d = dy[i];                                                             \
             __VA_ARGS__                                                                                                \

@@ -53,7 +53,7 @@ static firn_status rms_norm_shape(firn_context *ctx, firn_tensor *y)
     return expect_weight(ctx, y->src[W], y->ne[0]);
 }
 
-static double rms_scale(const float *x, int64_t n, float eps)
+FIRN_INLINE double rms_scale(const float *x, int64_t n, float eps)
 {
     return 1.0 / sqrt(firn_dot(x, x, n) / (double)n + (double)eps);
 }
@@ -68,9 +68,11 @@ FIRN_WIDE static void rms_norm_reference(const firn_call *call, int64_t begin, i
         float *out = (float *)firn_row_at(y, call->dst, row);
         const float r = (float)rms_scale(x, n, y->params.f[0]);
         if (w) {
+            FIRN_IN_PLACE
             for (int64_t i = 0; i < n; i++)
                 out[i] = x[i] * r * w[i];
         } else {
+            FIRN_IN_PLACE
             for (int64_t i = 0; i < n; i++)
                 out[i] = x[i] * r;
         }
@@ -116,9 +118,11 @@ FIRN_WIDE static void rms_norm_back_reference(const firn_call *call, int64_t beg
         const double hx = w ? firn_dot3(dy, w, x, n) : firn_dot(dy, x, n);
         const double c = scale * scale * scale * hx / (double)n; /* in double: in short rows the two halves cancel */
         if (w) {
+            FIRN_IN_PLACE
             for (int64_t i = 0; i < n; i++)
                 dx[i] = (float)(scale * ((double)dy[i] * (double)w[i]) - c * (double)x[i]);
         } else {
+            FIRN_IN_PLACE
             for (int64_t i = 0; i < n; i++)
                 dx[i] = (float)(scale * (double)dy[i] - c * (double)x[i]);
         }
@@ -143,31 +147,43 @@ firn_tensor *firn_rms_norm_back(firn_graph *g, firn_tensor *x, firn_tensor *w, f
 
 /* ---- NORM ---- */
 
-static void moments(const float *x, int64_t n, float eps, double *mean, double *r)
+/* sum of (a[i] - from_a) (b[i] - from_b). */
+FIRN_INLINE double dot_from(const float *a, double from_a, const float *b, double from_b, int64_t n)
 {
-    double sum = 0;
+    double lanes[FIRN_LANES] = {0};
+    const int64_t whole = n - n % FIRN_LANES;
 
-    *mean = firn_sum_of(x, n) / (double)n;
-    for (int64_t i = 0; i < n; i++)
-        sum += ((double)x[i] - *mean) * ((double)x[i] - *mean);
-    *r = 1.0 / sqrt(sum / (double)n + (double)eps);
+    for (int64_t i = 0; i < whole; i += FIRN_LANES)
+        for (int l = 0; l < FIRN_LANES; l++)
+            lanes[l] += ((double)a[i + l] - from_a) * ((double)b[i + l] - from_b);
+    for (int64_t i = whole; i < n; i++)
+        lanes[i % FIRN_LANES] += ((double)a[i] - from_a) * ((double)b[i] - from_b);
+    return firn_lanes_sum(lanes);
 }
 
-static void norm_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_INLINE void moments(const float *x, int64_t n, float eps, double *mean, double *r)
+{
+    *mean = firn_sum_of(x, n) / (double)n;
+    *r = 1.0 / sqrt(dot_from(x, *mean, x, *mean, n) / (double)n + (double)eps);
+}
+
+FIRN_WIDE static void norm_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node;
+    const int64_t n = y->ne[0];
 
     for (int64_t row = begin; row < end; row++) {
         const float *x = (const float *)firn_row_at(y->src[X], call->src[X], row);
         float *out = (float *)firn_row_at(y, call->dst, row);
         double mean, r;
-        moments(x, y->ne[0], y->params.f[0], &mean, &r);
-        for (int64_t i = 0; i < y->ne[0]; i++)
+        moments(x, n, y->params.f[0], &mean, &r);
+        FIRN_IN_PLACE
+        for (int64_t i = 0; i < n; i++)
             out[i] = (float)(((double)x[i] - mean) * r);
     }
 }
 
-static void norm_back_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void norm_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node;
     const int64_t n = y->ne[0];
@@ -176,12 +192,11 @@ static void norm_back_reference(const firn_call *call, int64_t begin, int64_t en
         const float *x = (const float *)firn_row_at(y->src[BX], call->src[BX], row);
         const float *dy = (const float *)firn_row_at(y->src[BDY], call->src[BDY], row);
         float *dx = (float *)firn_row_at(y, call->dst, row);
-        double mean, r, along = 0;
+        double mean, r;
         moments(x, n, y->params.f[0], &mean, &r);
         const double mean_dy = firn_sum_of(dy, n) / (double)n;
-        for (int64_t i = 0; i < n; i++)
-            along += (double)dy[i] * ((double)x[i] - mean) * r;
-        along /= (double)n;
+        const double along = r * dot_from(dy, 0, x, mean, n) / (double)n;
+        FIRN_IN_PLACE
         for (int64_t i = 0; i < n; i++)
             dx[i] = (float)(r * ((double)dy[i] - mean_dy - ((double)x[i] - mean) * r * along));
     }
@@ -189,20 +204,22 @@ static void norm_back_reference(const firn_call *call, int64_t begin, int64_t en
 
 /* ---- L2_NORM ---- */
 
-static void l2_norm_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void l2_norm_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node;
+    const int64_t n = y->ne[0];
 
     for (int64_t row = begin; row < end; row++) {
         const float *x = (const float *)firn_row_at(y->src[X], call->src[X], row);
         float *out = (float *)firn_row_at(y, call->dst, row);
-        const float s = (float)(1.0 / fmax(sqrt(firn_dot(x, x, y->ne[0])), (double)y->params.f[0]));
-        for (int64_t i = 0; i < y->ne[0]; i++)
+        const float s = (float)(1.0 / fmax(sqrt(firn_dot(x, x, n)), (double)y->params.f[0]));
+        FIRN_IN_PLACE
+        for (int64_t i = 0; i < n; i++)
             out[i] = x[i] * s;
     }
 }
 
-static void l2_norm_back_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void l2_norm_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node;
     const int64_t n = y->ne[0];
@@ -213,6 +230,7 @@ static void l2_norm_back_reference(const firn_call *call, int64_t begin, int64_t
         float *dx = (float *)firn_row_at(y, call->dst, row);
         const double length = sqrt(firn_dot(x, x, n)), eps = (double)y->params.f[0];
         const double s = 1.0 / fmax(length, eps), c = length > eps ? s * s * s * firn_dot(dy, x, n) : 0;
+        FIRN_IN_PLACE
         for (int64_t i = 0; i < n; i++)
             dx[i] = (float)(s * (double)dy[i] - c * (double)x[i]);
     }

@@ -18,7 +18,7 @@ typedef struct {
     const firn_tensor *node;
     void *dst;
     void *src[FIRN_MAX_SRC]; /* NULL where the source is absent */
-    void *work;              /* this thread's scratch, firn_op.work bytes, aligned to 64 */
+    void *work;              /* scratch of firn_op.work bytes, aligned to 64: this thread's, or all threads' (gather) */
     firn_fault *fault;
 } firn_call;
 
@@ -44,6 +44,12 @@ typedef struct firn_op {
     int64_t (*items)(const firn_tensor *y);                               /* NULL: the rows of y */
     size_t (*work)(const firn_tensor *y);                                 /* NULL: none */
     void (*reference)(const firn_call *call, int64_t begin, int64_t end); /* NULL for views */
+
+    /* The reference in two stages, where every item needs sums over everything; or NULL. gather leaves what parts
+     * [begin, end) add up to in `work`, each part in a place of its own; when all are there, finish computes items. */
+    int64_t (*parts)(const firn_tensor *y);
+    void (*gather)(const firn_call *call, int64_t begin, int64_t end);
+    void (*finish)(const firn_call *call, int64_t begin, int64_t end);
 } firn_op;
 
 /* src/ops.def, one external struct each: firn_op_add, ... */

@@ -265,12 +265,14 @@ static firn_status add_into_shape(firn_context *ctx, firn_tensor *y)
 FIRN_WIDE static void add_into_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node, *a = y->src[B];
-    const int64_t n = y->ne[0];
+    const bool flat = firn_is_contiguous(y) && firn_is_contiguous(a);
+    const int64_t step = flat ? end - begin : 1, n = step * y->ne[0];
 
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = begin; r < end; r += step) {
         char *out = firn_row_at(y, call->dst, r);
         const char *in = firn_row_at(a, call->src[B], r);
-        if (y->nb[0] == sizeof(float) && a->nb[0] == sizeof(float)) {
+        if (flat || (y->nb[0] == sizeof(float) && a->nb[0] == sizeof(float))) {
+            FIRN_IN_PLACE
             for (int64_t i = 0; i < n; i++)
                 ((float *)out)[i] += ((const float *)in)[i];
         } else {

@@ -22,7 +22,7 @@
 enum { PROBS, IDS, WEIGHTS };                          /* ROUTER_BALANCE */
 enum { BIDS, DL, BWEIGHTS };                           /* ROUTER_BALANCE_BACK */
 enum { LOGITS = 0, ZWEIGHTS = 1, ZDL = 1, ZBWEIGHTS }; /* ROUTER_Z, ROUTER_Z_BACK */
-enum { TOKENS = 256 };                                 /* per item of the gradients: each item adds up all weights */
+enum { TOKENS = 256 };                                 /* of a part, and of an item of the gradients */
 
 static firn_status expect_rows_of(firn_context *ctx, const firn_tensor *t, const char *what)
 {
@@ -66,22 +66,25 @@ static double weight_of(const firn_call *call, int s, int64_t t)
     return w ? (double)*(const float *)firn_at(w, call->src[s], t, 0, 0, 0) : 1;
 }
 
-static double weight_sum(const firn_call *call, int s, int64_t n_tokens)
+static double weight_sum(const firn_call *call, int s, int64_t begin, int64_t end)
 {
     double sum = 0;
 
-    for (int64_t t = 0; t < n_tokens; t++)
+    if (!call->node->src[s])
+        return (double)(end - begin);
+    for (int64_t t = begin; t < end; t++)
         sum += weight_of(call, s, t);
     return sum;
 }
 
-/* Weights of the slots by expert, not yet divided. */
-static void count_slots(const firn_call *call, int s_ids, int s_weights, int64_t n_expert, double *f)
+/* Weights of the slots of tokens [begin, end) by expert, not yet divided. */
+static void count_slots(const firn_call *call, int s_ids, int s_weights, int64_t n_expert, int64_t begin, int64_t end,
+                        double *f)
 {
     const firn_tensor *ids = call->node->src[s_ids];
 
     memset(f, 0, (size_t)n_expert * sizeof *f);
-    for (int64_t t = 0; t < ids->ne[1]; t++) {
+    for (int64_t t = begin; t < end; t++) {
         const double w = weight_of(call, s_weights, t);
         for (int64_t s = 0; s < ids->ne[0]; s++) {
             const int32_t e = *(const int32_t *)firn_at(ids, call->src[s_ids], s, t, 0, 0);
@@ -93,14 +96,24 @@ static void count_slots(const firn_call *call, int s_ids, int s_weights, int64_t
     }
 }
 
-static int64_t blocks_of_tokens(const firn_tensor *y)
+/* The sum over parts of number i of `width` each. */
+static double over_parts(const double *work, int64_t parts, int64_t width, int64_t i)
 {
-    return (y->ne[1] + TOKENS - 1) / TOKENS;
+    double sum = 0;
+
+    for (int64_t part = 0; part < parts; part++)
+        sum += work[part * width + i];
+    return sum;
 }
 
-static size_t balance_back_work(const firn_tensor *y)
+static int64_t parts_of(int64_t n_tokens)
 {
-    return (size_t)y->ne[0] * sizeof(double);
+    return (n_tokens + TOKENS - 1) / TOKENS;
+}
+
+static int64_t blocks_of_tokens(const firn_tensor *y)
+{
+    return parts_of(y->ne[1]);
 }
 
 /* ---- ROUTER_BALANCE ---- */
@@ -117,10 +130,15 @@ static firn_status balance_shape(firn_context *ctx, firn_tensor *y)
     return firn_shape_set(ctx, y, FIRN_F32, 1, (int64_t)1);
 }
 
-/* f, then P. */
+static int64_t balance_parts(const firn_tensor *y)
+{
+    return parts_of(y->src[PROBS]->ne[1]);
+}
+
+/* Of each part: W, then f [E] and P [E]. */
 static size_t balance_work(const firn_tensor *y)
 {
-    return 2 * (size_t)y->src[PROBS]->ne[0] * sizeof(double);
+    return (size_t)balance_parts(y) * (1 + 2 * (size_t)y->src[PROBS]->ne[0]) * sizeof(double);
 }
 
 static firn_cost balance_cost(const firn_tensor *y)
@@ -130,26 +148,43 @@ static firn_cost balance_cost(const firn_tensor *y)
     return (firn_cost){2 * n + slots, n * sizeof(float) + slots * sizeof(int32_t), sizeof(float)};
 }
 
-FIRN_WIDE static void balance_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void balance_gather(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *probs = call->node->src[PROBS];
-    const int64_t E = probs->ne[0], n = probs->ne[1];
-    double *restrict f = call->work, *restrict p = f + E, sum = 0;
+    const int64_t E = probs->ne[0];
+
+    for (int64_t part = begin; part < end; part++) {
+        const int64_t first = part * TOKENS, last = firn_min_i64(first + TOKENS, probs->ne[1]);
+        double *sums = (double *)call->work + part * (1 + 2 * E), *restrict p = sums + 1 + E;
+        sums[0] = weight_sum(call, WEIGHTS, first, last);
+        count_slots(call, IDS, WEIGHTS, E, first, last, sums + 1);
+        memset(p, 0, (size_t)E * sizeof *p);
+        for (int64_t t = first; t < last; t++) {
+            const float *restrict row = (const float *)firn_at(probs, call->src[PROBS], 0, t, 0, 0);
+            const double w = weight_of(call, WEIGHTS, t);
+            for (int64_t e = 0; w != 0 && e < E; e++)
+                p[e] += w * (double)row[e];
+        }
+    }
+}
+
+static void balance_finish(const firn_call *call, int64_t begin, int64_t end)
+{
+    const int64_t E = call->node->src[PROBS]->ne[0], parts = balance_parts(call->node), width = 1 + 2 * E;
+    double sum = 0;
 
     if (begin >= end)
         return;
-    const double total = weight_sum(call, WEIGHTS, n), used = (double)call->node->src[IDS]->ne[0];
-    count_slots(call, IDS, WEIGHTS, E, f);
-    memset(p, 0, (size_t)E * sizeof *p);
-    for (int64_t t = 0; t < n; t++) {
-        const float *restrict row = (const float *)firn_at(probs, call->src[PROBS], 0, t, 0, 0);
-        const double w = weight_of(call, WEIGHTS, t);
-        for (int64_t e = 0; w != 0 && e < E; e++)
-            p[e] += w * (double)row[e];
-    }
+    const double total = over_parts(call->work, parts, width, 0), used = (double)call->node->src[IDS]->ne[0];
     for (int64_t e = 0; e < E; e++)
-        sum += f[e] * p[e];
+        sum += over_parts(call->work, parts, width, 1 + e) * over_parts(call->work, parts, width, 1 + E + e);
     *(float *)call->dst = total > 0 ? (float)((double)E * sum / (used * total * total)) : 0.0f;
+}
+
+static void balance_reference(const firn_call *call, int64_t begin, int64_t end)
+{
+    balance_gather(call, 0, balance_parts(call->node));
+    balance_finish(call, begin, end);
 }
 
 static firn_status balance_back_shape(firn_context *ctx, firn_tensor *y)
@@ -171,24 +206,49 @@ static firn_cost balance_back_cost(const firn_tensor *y)
     return (firn_cost){n + slots, slots * sizeof(int32_t), n * sizeof(float)};
 }
 
-FIRN_WIDE static void balance_back_reference(const firn_call *call, int64_t begin, int64_t end)
+/* Of each part W and f [E], then all parts' sums f [E] of each item. */
+static size_t balance_back_work(const firn_tensor *y)
+{
+    return (size_t)blocks_of_tokens(y) * (1 + 2 * (size_t)y->ne[0]) * sizeof(double);
+}
+
+static void balance_back_gather(const firn_call *call, int64_t begin, int64_t end)
+{
+    const int64_t E = call->node->ne[0], n = call->node->ne[1];
+
+    for (int64_t part = begin; part < end; part++) {
+        const int64_t first = part * TOKENS, last = firn_min_i64(first + TOKENS, n);
+        double *sums = (double *)call->work + part * (1 + E);
+        sums[0] = weight_sum(call, BWEIGHTS, first, last);
+        count_slots(call, BIDS, BWEIGHTS, E, first, last, sums + 1);
+    }
+}
+
+FIRN_WIDE static void balance_back_finish(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node;
-    const int64_t E = y->ne[0], n = y->ne[1];
-    double *restrict f = call->work;
-
-    if (begin >= end)
-        return;
-    const double total = weight_sum(call, BWEIGHTS, n), used = (double)y->src[BIDS]->ne[0];
+    const int64_t E = y->ne[0], n = y->ne[1], parts = blocks_of_tokens(y), width = 1 + E;
+    const double total = over_parts(call->work, parts, width, 0), used = (double)y->src[BIDS]->ne[0];
     const double dl = (double)*(const float *)call->src[DL];
-    count_slots(call, BIDS, BWEIGHTS, E, f);
-    for (int64_t t = begin * TOKENS; t < firn_min_i64(end * TOKENS, n); t++) {
-        float *restrict out = (float *)call->dst + t * E;
-        const double w = weight_of(call, BWEIGHTS, t);
-        const double factor = total > 0 ? dl * (double)E * w / (used * total * total) : 0;
+
+    for (int64_t item = begin; item < end; item++) {
+        double *restrict f = (double *)call->work + parts * width + item * E;
         for (int64_t e = 0; e < E; e++)
-            out[e] = (float)(factor * f[e]);
+            f[e] = over_parts(call->work, parts, width, 1 + e);
+        for (int64_t t = item * TOKENS; t < firn_min_i64((item + 1) * TOKENS, n); t++) {
+            float *restrict out = (float *)call->dst + t * E;
+            const double w = weight_of(call, BWEIGHTS, t);
+            const double factor = total > 0 ? dl * (double)E * w / (used * total * total) : 0;
+            for (int64_t e = 0; e < E; e++)
+                out[e] = (float)(factor * f[e]);
+        }
     }
+}
+
+static void balance_back_reference(const firn_call *call, int64_t begin, int64_t end)
+{
+    balance_back_gather(call, 0, blocks_of_tokens(call->node));
+    balance_back_finish(call, begin, end);
 }
 
 const firn_op firn_op_router_balance_back = {
@@ -201,6 +261,9 @@ const firn_op firn_op_router_balance_back = {
     .items = blocks_of_tokens,
     .work = balance_back_work,
     .reference = balance_back_reference,
+    .parts = blocks_of_tokens,
+    .gather = balance_back_gather,
+    .finish = balance_back_finish,
 };
 
 static firn_tensor *balance_gradient(firn_graph *g, firn_tensor *y, firn_tensor *dy, int of)
@@ -223,6 +286,9 @@ const firn_op firn_op_router_balance = {
     .cost = balance_cost,
     .work = balance_work,
     .reference = balance_reference,
+    .parts = balance_parts,
+    .gather = balance_gather,
+    .finish = balance_finish,
 };
 
 firn_tensor *firn_router_balance(firn_graph *g, firn_tensor *probs, firn_tensor *ids, firn_tensor *weights)
@@ -247,34 +313,59 @@ static firn_cost z_cost(const firn_tensor *y)
 }
 
 /* z of a row, in double, since z may be near 0; `sum` becomes the sum of e^(x - top). */
-static double log_sum_exp(const float *x, int64_t n, float *top, double *sum)
+FIRN_INLINE double log_sum_exp(const float *x, int64_t n, float *top, double *sum)
 {
     *top = firn_max_of(x, n);
-    *sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        *sum += exp((double)x[i] - (double)*top);
+    *sum = firn_sum_exp_double(x, n, *top);
     return (double)*top + log(*sum);
+}
+
+static int64_t z_parts(const firn_tensor *y)
+{
+    return parts_of(y->src[LOGITS]->ne[1]);
+}
+
+/* Of each part: W, and the weighted sum of squares. */
+static size_t z_work(const firn_tensor *y)
+{
+    return 2 * (size_t)z_parts(y) * sizeof(double);
+}
+
+FIRN_WIDE static void z_gather(const firn_call *call, int64_t begin, int64_t end)
+{
+    const firn_tensor *logits = call->node->src[LOGITS];
+
+    for (int64_t part = begin; part < end; part++) {
+        const int64_t first = part * TOKENS, last = firn_min_i64(first + TOKENS, logits->ne[1]);
+        double *sums = (double *)call->work + 2 * part, loss = 0, sum;
+        float top;
+        for (int64_t t = first; t < last; t++) {
+            const double w = weight_of(call, ZWEIGHTS, t);
+            if (w == 0)
+                continue;
+            const double z =
+                log_sum_exp((const float *)firn_at(logits, call->src[LOGITS], 0, t, 0, 0), logits->ne[0], &top, &sum);
+            loss += w * z * z;
+        }
+        sums[0] = weight_sum(call, ZWEIGHTS, first, last);
+        sums[1] = loss;
+    }
+}
+
+static void z_finish(const firn_call *call, int64_t begin, int64_t end)
+{
+    const int64_t parts = z_parts(call->node);
+
+    if (begin >= end)
+        return;
+    const double total = over_parts(call->work, parts, 2, 0), loss = over_parts(call->work, parts, 2, 1);
+    *(float *)call->dst = total > 0 ? (float)(loss / total) : 0.0f;
 }
 
 static void z_reference(const firn_call *call, int64_t begin, int64_t end)
 {
-    const firn_tensor *logits = call->node->src[LOGITS];
-    const int64_t n = logits->ne[1];
-    double loss = 0, sum;
-    float top;
-
-    if (begin >= end)
-        return;
-    const double total = weight_sum(call, ZWEIGHTS, n);
-    for (int64_t t = 0; t < n; t++) {
-        const double w = weight_of(call, ZWEIGHTS, t);
-        if (w == 0)
-            continue;
-        const double z =
-            log_sum_exp((const float *)firn_at(logits, call->src[LOGITS], 0, t, 0, 0), logits->ne[0], &top, &sum);
-        loss += w * z * z;
-    }
-    *(float *)call->dst = total > 0 ? (float)(loss / total) : 0.0f;
+    z_gather(call, 0, z_parts(call->node));
+    z_finish(call, begin, end);
 }
 
 static firn_status z_back_shape(firn_context *ctx, firn_tensor *y)
@@ -292,14 +383,14 @@ static firn_cost z_back_cost(const firn_tensor *y)
     return (firn_cost){5 * n, n * sizeof(float), n * sizeof(float)};
 }
 
-static void z_back_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void z_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node, *logits = y->src[LOGITS];
     const int64_t E = y->ne[0], n = y->ne[1];
 
     if (begin >= end)
         return;
-    const double total = weight_sum(call, ZBWEIGHTS, n), dl = (double)*(const float *)call->src[ZDL];
+    const double total = weight_sum(call, ZBWEIGHTS, 0, n), dl = (double)*(const float *)call->src[ZDL];
     for (int64_t t = begin * TOKENS; t < firn_min_i64(end * TOKENS, n); t++) {
         const float *x = (const float *)firn_at(logits, call->src[LOGITS], 0, t, 0, 0);
         float *out = (float *)call->dst + t * E, top;
@@ -340,7 +431,11 @@ const firn_op firn_op_router_z = {
     .shape = z_shape,
     .gradient = z_gradient,
     .cost = z_cost,
+    .work = z_work,
     .reference = z_reference,
+    .parts = z_parts,
+    .gather = z_gather,
+    .finish = z_finish,
 };
 
 firn_tensor *firn_router_z(firn_graph *g, firn_tensor *logits, firn_tensor *weights)

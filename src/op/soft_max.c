@@ -48,6 +48,7 @@ FIRN_WIDE static void reference(const firn_call *call, int64_t begin, int64_t en
         firn_row_index(y, r, &i1, &i2, &i3);
         float *out = (float *)firn_row_at(y, call->dst, r);
         const float *in = (const float *)firn_row_at(x, call->src[X], r);
+        FIRN_IN_PLACE
         for (int64_t i = 0; i < n; i++)
             out[i] = scale * in[i];
         if (mask) {
@@ -97,6 +98,7 @@ FIRN_WIDE static void back_reference(const firn_call *call, int64_t begin, int64
         const float *dy = (const float *)firn_row_at(node->src[DY], call->src[DY], r);
         float *dx = (float *)firn_row_at(node, call->dst, r);
         const float along = (float)firn_dot(y, dy, n);
+        FIRN_IN_PLACE
         for (int64_t i = 0; i < n; i++)
             dx[i] = scale * (y[i] * (dy[i] - along));
     }

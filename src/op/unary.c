@@ -25,44 +25,53 @@ static firn_status shape(firn_context *ctx, firn_tensor *y)
     return firn_shape_like(ctx, y, FIRN_F32, y->src[X]->ne);
 }
 
-static float gelu(float x)
+FIRN_INLINE float gelu(float x)
 {
     return x * firn_sigmoidf(2 * gelu_a * (x + gelu_b * x * x * x));
 }
 
-static float gelu_slope(float x)
+FIRN_INLINE float gelu_slope(float x)
 {
     const float s = firn_sigmoidf(2 * gelu_a * (x + gelu_b * x * x * x));
     return s + x * s * (1 - s) * 2 * gelu_a * (1 + 3 * gelu_b * x * x);
 }
 
-static float quick_slope(float x)
+FIRN_INLINE float quick_slope(float x)
 {
     const float s = firn_sigmoidf(quick_a * x);
     return s + quick_a * x * s * (1 - s);
 }
 
-static float phi(float x) /* the normal distribution's Phi; erfc keeps the digits of the lower tail */
+FIRN_INLINE float phi(float x) /* the normal distribution's Phi; erfc keeps the digits of the lower tail */
 {
-    return 0.5f * erfcf(-0.7071067811865476f * x);
+    return 0.5f * firn_erfcf(-0.7071067811865476f * x);
 }
 
-static float silu_slope(float x)
+FIRN_INLINE float silu_slope(float x)
 {
     const float s = firn_sigmoidf(x);
     return s + x * s * (1 - s);
 }
 
-static float sigmoid_slope(float x)
+FIRN_INLINE float sigmoid_slope(float x)
 {
     const float s = firn_sigmoidf(x);
     return s * (1 - s);
 }
 
-static float tanh_slope(float x)
+FIRN_INLINE float tanh_slope(float x)
 {
     const float t = firn_tanhf(x);
     return 1 - t * t;
+}
+
+/* Rows [begin, end) of y in runs: as long as all of them where x is contiguous too, a row where its values follow each
+ * other, else what is gathered at a time. */
+enum { GATHERED = 512 };
+
+static int64_t run_length(const firn_tensor *y, bool contiguous, bool dense, int64_t rows)
+{
+    return contiguous ? rows * y->ne[0] : dense ? y->ne[0] : firn_min_i64(y->ne[0], GATHERED);
 }
 
 /* One loop over rows [begin, end) of y for an expression of x, p (parameters). */
@@ -70,22 +79,22 @@ static float tanh_slope(float x)
     FIRN_WIDE static void function(const firn_call *call, int64_t begin, int64_t end)                                  \
     {                                                                                                                  \
         const firn_tensor *y = call->node, *src = y->src[X];                                                           \
-        const float *p = y->params.f;                                                                                  \
-        const int64_t n = y->ne[0], stride = src->nb[0];                                                               \
+        const float p[] = {y->params.f[0], y->params.f[1]};                                                            \
+        const bool flat = firn_is_contiguous(src);                                                                     \
+        const int64_t n = flat ? (end - begin) * y->ne[0] : y->ne[0], stride = flat ? y->nb[0] : src->nb[0];           \
+        const int64_t run = run_length(y, flat, firn_dense_rows(src), end - begin);                                    \
+        float gathered[GATHERED];                                                                                      \
                                                                                                                        \
         (void)p;                                                                                                       \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
-            float *out = (float *)firn_row_at(y, call->dst, r);                                                        \
+        for (int64_t r = begin; r < end; r += flat ? end - begin : 1) {                                                \
             const char *in = firn_row_at(src, call->src[X], r);                                                        \
-            if (stride == sizeof(float)) {                                                                             \
-                const float *row = (const float *)in;                                                                  \
-                for (int64_t i = 0; i < n; i++) {                                                                      \
-                    const float x = row[i];                                                                            \
-                    out[i] = expression;                                                                               \
-                }                                                                                                      \
-            } else {                                                                                                   \
-                for (int64_t i = 0; i < n; i++) {                                                                      \
-                    const float x = *(const float *)(in + i * stride);                                                 \
+            for (int64_t at = 0; at < n; at += run) {                                                                  \
+                const int64_t here = firn_min_i64(run, n - at);                                                        \
+                const float *xs = firn_dense_run(in + at * stride, stride, here, gathered);                            \
+                float *out = (float *)firn_row_at(y, call->dst, r) + at;                                               \
+                FIRN_IN_PLACE                                                                                          \
+                for (int64_t i = 0; i < here; i++) {                                                                   \
+                    const float x = xs[i];                                                                             \
                     out[i] = expression;                                                                               \
                 }                                                                                                      \
             }                                                                                                          \
@@ -97,7 +106,7 @@ LOOP(clamp_reference, x<p[0] ? p[0] : x> p[1] ? p[1] : x)
 LOOP(sqr_reference, x *x)
 LOOP(sqrt_reference, sqrtf(x))
 LOOP(exp_reference, firn_expf(x))
-LOOP(log_reference, logf(x))
+LOOP(log_reference, firn_logf(x))
 LOOP(silu_reference, x *firn_sigmoidf(x))
 LOOP(gelu_reference, gelu(x))
 LOOP(gelu_quick_reference, x *firn_sigmoidf(quick_a *x))
@@ -105,7 +114,7 @@ LOOP(gelu_erf_reference, x *phi(x))
 LOOP(relu_reference, x > 0 ? x : x <= 0 ? 0.0f : x)
 LOOP(sigmoid_reference, firn_sigmoidf(x))
 LOOP(tanh_reference, firn_tanhf(x))
-LOOP(softplus_reference, x > 20 ? x : log1pf(firn_expf(x)))
+LOOP(softplus_reference, x > 20 ? x : firn_log1pf(firn_expf(x)))
 
 /* ---- gradients ---- */
 
@@ -119,31 +128,41 @@ static firn_status back_shape(firn_context *ctx, firn_tensor *y)
 
 #define SLOPE(kind, expression)                                                                                        \
     case kind:                                                                                                         \
-        for (int64_t i = 0; i < n; i++) {                                                                              \
-            const float x = *(const float *)(px + i * sx), d = *(const float *)(pd + i * sd);                          \
-            out[i] = d * (expression);                                                                                 \
+        FIRN_IN_PLACE                                                                                                  \
+        for (int64_t i = 0; i < here; i++) {                                                                           \
+            const float x = xs[i];                                                                                     \
+            out[i] = ds[i] * (expression);                                                                             \
         }                                                                                                              \
         break;
 
-static void unary_back_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void unary_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
-    const firn_tensor *y = call->node, *x_tensor = y->src[X], *dy = y->src[DY];
-    const float *p = y->params.f;
-    const int64_t n = y->ne[0], sx = x_tensor->nb[0], sd = dy->nb[0];
+    const firn_tensor *y = call->node, *src = y->src[X], *dy = y->src[DY];
+    const float low = y->params.f[1], high = y->params.f[2];
+    const bool flat = firn_is_contiguous(src) && firn_is_contiguous(dy);
+    const int64_t n = flat ? (end - begin) * y->ne[0] : y->ne[0];
+    const int64_t sx = flat ? y->nb[0] : src->nb[0], sd = flat ? y->nb[0] : dy->nb[0];
+    const int64_t run = run_length(y, flat, firn_dense_rows(src) && firn_dense_rows(dy), end - begin);
+    float gathered[2][GATHERED];
 
-    for (int64_t r = begin; r < end; r++) {
-        float *out = (float *)firn_row_at(y, call->dst, r);
-        const char *px = firn_row_at(x_tensor, call->src[X], r), *pd = firn_row_at(dy, call->src[DY], r);
-        switch (y->params.i[0]) {
-            SLOPE(K_CLAMP, x > p[1] && x < p[2] ? 1.0f : 0.0f)
-            SLOPE(K_SILU, silu_slope(x))
-            SLOPE(K_GELU, gelu_slope(x))
-            SLOPE(K_GELU_QUICK, quick_slope(x))
-            SLOPE(K_GELU_ERF, phi(x) + x * 0.3989422804014327f * firn_expf(-0.5f * x * x))
-            SLOPE(K_RELU, x > 0 ? 1.0f : 0.0f)
-            SLOPE(K_SIGMOID, sigmoid_slope(x))
-            SLOPE(K_TANH, tanh_slope(x))
-            SLOPE(K_SOFTPLUS, firn_sigmoidf(x))
+    for (int64_t r = begin; r < end; r += flat ? end - begin : 1) {
+        const char *px = firn_row_at(src, call->src[X], r), *pd = firn_row_at(dy, call->src[DY], r);
+        for (int64_t at = 0; at < n; at += run) {
+            const int64_t here = firn_min_i64(run, n - at);
+            const float *xs = firn_dense_run(px + at * sx, sx, here, gathered[0]);
+            const float *ds = firn_dense_run(pd + at * sd, sd, here, gathered[1]);
+            float *out = (float *)firn_row_at(y, call->dst, r) + at;
+            switch (y->params.i[0]) {
+                SLOPE(K_CLAMP, x > low && x < high ? 1.0f : 0.0f)
+                SLOPE(K_SILU, silu_slope(x))
+                SLOPE(K_GELU, gelu_slope(x))
+                SLOPE(K_GELU_QUICK, quick_slope(x))
+                SLOPE(K_GELU_ERF, phi(x) + x * 0.3989422804014327f * firn_expf(-0.5f * x * x))
+                SLOPE(K_RELU, x > 0 ? 1.0f : 0.0f)
+                SLOPE(K_SIGMOID, sigmoid_slope(x))
+                SLOPE(K_TANH, tanh_slope(x))
+                SLOPE(K_SOFTPLUS, firn_sigmoidf(x))
+            }
         }
     }
 }

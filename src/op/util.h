@@ -3,6 +3,7 @@
 #define FIRN_OP_UTIL_H
 
 #include "core/context.h"
+#include "format/common.h"
 #include "op/op.h"
 
 #include <string.h>
@@ -49,6 +50,16 @@ firn_status firn_expect_rows(firn_context *ctx, const firn_tensor *t, const char
 static inline bool firn_dense_rows(const firn_tensor *t)
 {
     return t->nb[0] == (int64_t)firn_type_size(t->type);
+}
+
+/* The run of n values `stride` bytes apart from p on: where it lies, or copied into scratch where it is not dense. */
+FIRN_INLINE const float *firn_dense_run(const char *p, int64_t stride, int64_t n, float *scratch)
+{
+    if (stride == (int64_t)sizeof(float))
+        return (const float *)p;
+    for (int64_t i = 0; i < n; i++)
+        scratch[i] = *(const float *)(p + i * stride);
+    return scratch;
 }
 
 /* t, or a contiguous copy where its rows are not dense. */

@@ -758,8 +758,10 @@ void bug_infect(firn_tensor *node)
         return;
     right = node->op;
     wrong = *right;
-    if (defects[planted].reference)
+    if (defects[planted].reference) {
         wrong.reference = defects[planted].reference;
+        wrong.gather = NULL;
+    }
     if (defects[planted].declined)
         wrong.reference = NULL;
     if (defects[planted].gradient)
