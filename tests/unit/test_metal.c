@@ -516,8 +516,9 @@ static void bf16_rounds_both_operands(void **state)
 /* A routed product and its sum with itself: from opening the device to closing it. */
 static firn_status open_plan_and_run(firn_context *ctx)
 {
-    static float w_bytes[32 * 4 * 3], result[2 * 4 * 2 * 5];
+    static float result[2 * 4 * 2 * 5];
     const size_t place = 1 << 12;
+    void *pages = mmap(NULL, 1 << 14, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     fixture f = {.ctx = ctx};
     firn_buffer *wrapped = NULL;
     firn_status s = firn_device_open(ctx, "MTL0", &f.device);
@@ -532,7 +533,7 @@ static firn_status open_plan_and_run(firn_context *ctx)
         DO(firn_plan_create(f.device, f.g, &f.plan));
         DO(firn_exec_create(f.plan, &f.exec));
         DO(firn_buffer_create(f.device, 8 * place, &f.memory));
-        DO(firn_buffer_wrap(f.device, w_bytes, sizeof w_bytes, &wrapped));
+        DO(firn_buffer_wrap(f.device, pages, 1 << 14, &wrapped));
         DO(firn_buffer_clear(f.memory, 0, 8 * place));
         DO(firn_exec_memory(f.exec, f.memory, 4 * place, f.memory, 6 * place));
         DO(firn_exec_bind(f.exec, w, wrapped, 0));
@@ -549,7 +550,19 @@ static firn_status open_plan_and_run(firn_context *ctx)
     firn_buffer_destroy(f.memory);
     firn_graph_destroy(f.g);
     firn_device_close(f.device);
+    munmap(pages, 1 << 14);
     return s;
+}
+
+/* A GPU may let go of memory later. */
+static uint64_t bytes_held(firn_metal_runtime *m)
+{
+#ifdef FIRN_METAL_DEVICE
+    return firn_metal_allocated(m);
+#else
+    (void)m;
+    return 0;
+#endif
 }
 
 /* Each allocation fails once, alone, and once with all that follow. */
@@ -562,7 +575,7 @@ static void every_allocation_may_fail(void **state)
 
     (void)state;
     assert_non_null(m);
-    const uint64_t before = firn_metal_allocated(m);
+    const uint64_t before = bytes_held(m);
     for (int once = 0; once < 2; once++) {
         bool came = true;
         for (long k = 0; came; k++, tried++) {
@@ -576,9 +589,9 @@ static void every_allocation_may_fail(void **state)
             if (s != (came ? FIRN_ERR_MEMORY : FIRN_OK) || (came && !strstr(firn_error(ctx), "memory")))
                 fail_msg("allocation %ld failing: %s, '%s'", k, firn_status_name(s), firn_error(ctx));
             firn_context_destroy(ctx);
-            if (memory.live != 0 || firn_metal_allocated(m) != before)
+            if (memory.live != 0 || bytes_held(m) != before)
                 fail_msg("allocation %ld failing: %ld blocks and %lld bytes of the device are still held", k,
-                         memory.live, (long long)(firn_metal_allocated(m) - before));
+                         memory.live, (long long)(bytes_held(m) - before));
         }
     }
     assert_true(tried > 20);
