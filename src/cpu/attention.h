@@ -1,12 +1,20 @@
-/* Fast siblings of ATTENTION and ATTENTION_BACK: the same items, the same scratch, any range of them. */
+/* Fast siblings of ATTENTION and ATTENTION_BACK, run by the whole team: one row per vector width (kernel_set.h). */
 #ifndef FIRN_CPU_ATTENTION_H
 #define FIRN_CPU_ATTENTION_H
 
+#include "core/pool.h"
 #include "op/op.h"
 
+typedef struct firn_attention_kernels {
+    /* Bytes of the workspace for a team of n_threads, a multiple of 64. */
+    size_t (*work)(const firn_tensor *node, int n_threads);
+    void (*forward)(const firn_call *call, firn_team team);
+    size_t (*back_work)(const firn_tensor *node, int n_threads);
+    void (*back)(const firn_call *call, firn_team team);
+} firn_attention_kernels;
+
 #if defined(__x86_64__)
-void firn_attention_avx2(const firn_call *call, int64_t begin, int64_t end);
-void firn_attention_back_avx2(const firn_call *call, int64_t begin, int64_t end);
+extern const firn_attention_kernels firn_avx2_attention, firn_avx512_attention;
 #endif
 
 #endif

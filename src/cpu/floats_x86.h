@@ -1,5 +1,6 @@
 /* The packing of floats, for any vector width and precision (vector_x86.h). A file that defines FIRN_STRIP, its highest
  * strip, gets strips as kernel_set.h describes them; without it, it makes its own. */
+#include "cpu/attention.h"
 #include "cpu/vector_x86.h"
 #include "format/format.h"
 
@@ -110,7 +111,12 @@ static void decode(firn_type type, const void *packed, int64_t n, float *out)
 /* What every kernel set of these files has: tile and the strips are named alike wherever they come from. */
 #define FIRN_PACKED_OF(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
 #define FIRN_FEW_OF(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
+#if FIRN_LANES == 16
+#define FIRN_ATTENTION &firn_avx512_attention
+#else
+#define FIRN_ATTENTION &firn_avx2_attention
+#endif
 #define FIRN_X86_KERNELS                                                                                               \
-    .wide_attention = true, .tile = tile, .strip_from_rows = strip_from_rows,                                          \
+    .attention = FIRN_ATTENTION, .tile = tile, .strip_from_rows = strip_from_rows,                                     \
     .strip_from_columns = strip_from_columns, .panel_straight = panel_straight, .panel_transposed = panel_transposed,  \
     .decode = decode, .packed = {FIRN_EACH_PACKED(FIRN_PACKED_OF)}

@@ -99,12 +99,11 @@ typedef struct firn_kernel_set {
     bool by_name;                        /* never chosen otherwise */
     firn_precision precision;
 
-    int strip;           /* rows of a strip at most */
-    int strip_direct;    /* the same for tile_rows */
-    int strip_whole;     /* heights are multiples of it, but for the last strip's */
-    int panels;          /* that the micro-kernel takes at once, 1 or 2 */
-    int step_whole;      /* steps are a multiple of it: the frame clears what packing panels leaves */
-    bool wide_attention; /* attention_avx2.c runs here */
+    int strip;        /* rows of a strip at most */
+    int strip_direct; /* the same for tile_rows */
+    int strip_whole;  /* heights are multiples of it, but for the last strip's */
+    int panels;       /* that the micro-kernel takes at once, 1 or 2 */
+    int step_whole;   /* steps are a multiple of it: the frame clears what packing panels leaves */
 
     /* C (+)= sum over p, in order: strip[p*height + i] * panel[.][p*16 + j]. */
     void (*tile)(int height, int64_t steps, const float *strip, const float *const panel[2], const firn_tile_out *out,
@@ -128,6 +127,8 @@ typedef struct firn_kernel_set {
     void (*panel_transposed)(const float *const *rows, int64_t at, int n_rows, int64_t depth, float *panel);
     /* n elements, whole blocks. */
     void (*decode)(firn_type type, const void *packed, int64_t n, float *out);
+
+    const struct firn_attention_kernels *attention; /* attention.h; NULL: the reference */
 
     /* For k a multiple of 32, as it is in blocks (few: any k for F32). */
     const firn_packed_kernels *packed[FIRN_TYPE_LIMIT]; /* NULL: through decode and F32 panels */

@@ -97,48 +97,37 @@ static void run_product(const firn_call *call, const firn_kernel_set *set, firn_
         firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.slot, fault.id, g.n_expert);
 }
 
-/* ---- attention: items of the reference, dealt out in turn, since a causal mask makes the later ones longer ---- */
+/* ---- attention ---- */
 
-#if defined(__x86_64__)
 static bool takes_attention(const firn_tensor *y, const firn_kernel_set *set)
 {
     (void)y;
-    return set->wide_attention;
-}
-
-static size_t attention_share(const firn_tensor *y)
-{
-    return firn_bytes_up(y->op->work(y));
+    return set->attention;
 }
 
 static size_t attention_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
 {
-    (void)set;
-    return attention_share(y) * (size_t)n_threads;
+    return set->attention->work(y, n_threads);
 }
 
 static void run_attention(const firn_call *call, const firn_kernel_set *set, firn_team team)
 {
-    const firn_tensor *y = call->node;
-    const int64_t n = firn_op_items(y);
-    firn_call mine = *call;
-
-    (void)set;
-    mine.work = (char *)call->work + attention_share(y) * (size_t)team.ith;
-    for (int64_t i = team.ith; i < n; i += team.nth) {
-        if (y->op == &firn_op_attention)
-            firn_attention_avx2(&mine, i, i + 1);
-        else
-            firn_attention_back_avx2(&mine, i, i + 1);
-    }
+    set->attention->forward(call, team);
 }
-#endif
+
+static size_t attention_back_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
+{
+    return set->attention->back_work(y, n_threads);
+}
+
+static void run_attention_back(const firn_call *call, const firn_kernel_set *set, firn_team team)
+{
+    set->attention->back(call, team);
+}
 
 const firn_cpu_kernel firn_cpu_kernels[] = {
-#if defined(__x86_64__)
     {&firn_op_attention, takes_attention, attention_work, run_attention},
-    {&firn_op_attention_back, takes_attention, attention_work, run_attention},
-#endif
+    {&firn_op_attention_back, takes_attention, attention_back_work, run_attention_back},
     {&firn_op_mul_mat, takes_product, product_work, run_product},
     {&firn_op_out_prod, takes_product, product_work, run_product},
     {&firn_op_mul_mat_id, takes_product, product_work, run_product},
