@@ -8,6 +8,7 @@
 #include "op/mathf.h"
 #include "op/util.h"
 
+#include "format/encode.h"
 #include "format/format.h"
 
 enum { A }; /* CONT, CAST */
@@ -18,40 +19,46 @@ static bool scalar_float(firn_type t)
     return t == FIRN_F32 || t == FIRN_F16 || t == FIRN_BF16;
 }
 
-static float load(firn_type type, const void *p)
-{
-    float f;
-
-    if (type == FIRN_F32)
-        return *(const float *)p;
-    firn_decode_row(type, p, 1, &f);
-    return f;
-}
-
-static void store(firn_type type, void *p, float f)
-{
-    if (type == FIRN_F32)
-        *(float *)p = f;
-    else if (type == FIRN_F16)
-        *(uint16_t *)p = firn_float_to_half(f);
-    else
-        *(uint16_t *)p = firn_float_to_bf16(f);
-}
-
 /* n elements of `size` bytes, at a stride on both sides. */
 static void copy_bytes(char *out, int64_t so, const char *in, int64_t si, int64_t n, size_t size)
 {
     if (so == (int64_t)size && si == (int64_t)size) {
         memcpy(out, in, (size_t)n * size);
-        return;
-    }
-    if (size == sizeof(float)) {
+    } else if (size == sizeof(uint32_t)) {
         for (int64_t i = 0; i < n; i++)
-            *(float *)(out + i * so) = *(const float *)(in + i * si);
-        return;
+            *(uint32_t *)(out + i * so) = *(const uint32_t *)(in + i * si);
+    } else if (size == sizeof(uint16_t)) {
+        for (int64_t i = 0; i < n; i++)
+            *(uint16_t *)(out + i * so) = *(const uint16_t *)(in + i * si);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(out + i * so, in + i * si, size);
     }
-    for (int64_t i = 0; i < n; i++)
-        memcpy(out + i * so, in + i * si, size);
+}
+
+/* n elements of type `from` as others of type `to`, both scalar, at a stride on both sides: what is not dense goes
+ * through arrays, so that the conversions are those of whole rows. */
+static void convert(firn_type to, char *out, int64_t so, firn_type from, const char *in, int64_t si, int64_t n)
+{
+    enum { RUN = 512 };
+    const size_t size_in = firn_type_size(from), size_out = firn_type_size(to);
+    const bool dense_in = si == (int64_t)size_in, dense_out = so == (int64_t)size_out;
+    _Alignas(float) char packed_in[RUN * sizeof(float)], packed_out[RUN * sizeof(float)];
+    float floats[RUN];
+
+    for (int64_t at = 0, here; at < n; at += here) {
+        here = firn_min_i64(RUN, n - at);
+        const void *source = in + at * si;
+        void *target = out + at * so;
+        if (!dense_in) {
+            copy_bytes(packed_in, (int64_t)size_in, source, si, here, size_in);
+            source = packed_in;
+        }
+        const float *values = firn_row_floats(from, source, floats, here);
+        firn_encode_row(to, values, here, NULL, dense_out ? target : packed_out);
+        if (!dense_out)
+            copy_bytes(target, so, packed_out, (int64_t)size_out, here, size_out);
+    }
 }
 
 /* ---- CONT ---- */
@@ -61,16 +68,37 @@ static firn_status cont_shape(firn_context *ctx, firn_tensor *y)
     return firn_shape_like(ctx, y, y->src[A]->type, y->src[A]->ne);
 }
 
-/* Rows [r, r + n_rows) of a plane whose columns are contiguous: a cache line of the source feeds sixteen rows. */
-static void copy_turned(const firn_call *call, int64_t r, int64_t n_rows)
+enum { COLUMNS = 16, ROWS = 128 };
+
+/* out[i] = in[i * stride]. */
+FIRN_INLINE void copy_column(uint32_t *out, const char *in, int64_t stride, int n)
+{
+    uint32_t line[COLUMNS];
+
+    for (int i = 0; i < n; i++)
+        line[i] = *(const uint32_t *)(in + i * stride);
+    memcpy(out, line, (size_t)n * sizeof *line);
+}
+
+/* Rows [r, r + n_rows) of a plane whose columns are contiguous, n_rows <= ROWS: a cache line's worth of each row in
+ * turn, from lines that are near until the last row has passed. */
+FIRN_WIDE static void copy_turned(const firn_call *call, int64_t r, int64_t n_rows)
 {
     const firn_tensor *y = call->node, *a = y->src[A];
     const char *in = firn_row_at(a, call->src[A], r);
-    float *out = (float *)firn_row_at(y, call->dst, r);
+    uint32_t *out = (uint32_t *)firn_row_at(y, call->dst, r);
 
-    for (int64_t i = 0; i < y->ne[0]; i++)
-        for (int64_t j = 0; j < n_rows; j++)
-            out[i + j * y->ne[0]] = ((const float *)(in + i * a->nb[0]))[j];
+    for (int64_t i = 0; i < y->ne[0]; i += COLUMNS) {
+        const int n = (int)firn_min_i64(COLUMNS, y->ne[0] - i);
+        for (int64_t j = 0; j < n_rows; j++) {
+            uint32_t *to = out + j * y->ne[0] + i;
+            const char *from = in + i * a->nb[0] + j * (int64_t)sizeof *to;
+            if (n == COLUMNS) /* known when compiled */
+                copy_column(to, from, a->nb[0], COLUMNS);
+            else
+                copy_column(to, from, a->nb[0], n);
+        }
+    }
 }
 
 static void cont_reference(const firn_call *call, int64_t begin, int64_t end)
@@ -78,10 +106,10 @@ static void cont_reference(const firn_call *call, int64_t begin, int64_t end)
     const firn_tensor *y = call->node, *a = y->src[A];
     const int64_t n = y->ne[0] / firn_type_block(y->type);
     const size_t size = firn_type_size(y->type);
-    const bool turned = size == sizeof(float) && a->nb[1] == (int64_t)size && a->nb[0] != (int64_t)size;
+    const bool turned = size == sizeof(uint32_t) && a->nb[1] == (int64_t)size && a->nb[0] != (int64_t)size;
 
     for (int64_t r = begin, rows; turned && r < end; r += rows) {
-        rows = firn_min_i64(firn_min_i64(end - r, 16), y->ne[1] - r % y->ne[1]);
+        rows = firn_min_i64(firn_min_i64(end - r, ROWS), y->ne[1] - r % y->ne[1]);
         copy_turned(call, r, rows);
     }
     for (int64_t r = begin; !turned && r < end; r++)
@@ -136,8 +164,7 @@ static void cast_reference(const firn_call *call, int64_t begin, int64_t end)
         } else if (y->type == FIRN_F32 && firn_dense_rows(a)) {
             firn_decode_row(a->type, in, n, (float *)out);
         } else {
-            for (int64_t i = 0; i < n; i++)
-                store(y->type, out + i * y->nb[0], load(a->type, in + i * a->nb[0]));
+            convert(y->type, out, y->nb[0], a->type, in, a->nb[0], n);
         }
     }
 }
@@ -189,8 +216,7 @@ static void cpy_reference(const firn_call *call, int64_t begin, int64_t end)
                 copy_bytes(out + i * y->nb[0], y->nb[0], in, a->nb[0], run, firn_type_size(y->type));
                 continue;
             }
-            for (int64_t j = 0; j < run; j++)
-                store(y->type, out + (i + j) * y->nb[0], load(a->type, in + j * a->nb[0]));
+            convert(y->type, out + i * y->nb[0], y->nb[0], a->type, in, a->nb[0], run);
         }
     }
 }

@@ -42,23 +42,35 @@ static firn_status get_rows_shape(firn_context *ctx, firn_tensor *y)
 
 static void get_rows_reference(const firn_call *call, int64_t begin, int64_t end)
 {
-    const firn_tensor *y = call->node, *a = y->src[A];
+    const firn_tensor *y = call->node, *a = y->src[A], *ids = y->src[IDS];
+    const int64_t n = y->ne[0];
     int64_t i, j, l;
 
+    if (begin >= end)
+        return;
+    firn_row_index(y, begin, &i, &j, &l);
     for (int64_t r = begin; r < end; r++) {
-        firn_row_index(y, r, &i, &j, &l);
-        const int32_t id = id_at(y->src[IDS], call->src[IDS], i, j, l);
-        float *out = (float *)firn_row_at(y, call->dst, r);
-        if (id < 0 || id >= a->ne[1]) {
+        const int32_t id = id_at(ids, call->src[IDS], i, j, l);
+        const bool inside = id >= 0 && id < a->ne[1];
+        const void *row = inside ? firn_at(a, call->src[A], 0, id, j, l) : NULL;
+        float *out = (float *)call->dst + r * n;
+        if (!inside) {
             firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, y, r, id, a->ne[1]);
-            memset(out, 0, (size_t)y->ne[0] * sizeof *out);
-            continue;
+            memset(out, 0, (size_t)n * sizeof *out);
+        } else if (a->type != FIRN_F32) {
+            firn_decode_row(a->type, row, n, out);
+        } else if (n == 1) { /* a router's weights */
+            *out = *(const float *)row;
+        } else {
+            memcpy(out, row, (size_t)n * sizeof *out);
         }
-        const void *row = firn_at(a, call->src[A], 0, id, j, l);
-        if (a->type == FIRN_F32)
-            memcpy(out, row, (size_t)y->ne[0] * sizeof *out);
-        else
-            firn_decode_row(a->type, row, y->ne[0], out);
+        if (++i == y->ne[1]) {
+            i = 0;
+            if (++j == y->ne[2]) {
+                j = 0;
+                l++;
+            }
+        }
     }
 }
 
@@ -120,16 +132,17 @@ static int64_t get_rows_back_items(const firn_tensor *y)
     return column_blocks(y) * y->ne[2] * y->ne[3];
 }
 
-static void get_rows_back_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void get_rows_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node, *dy = y->src[A], *ids = y->src[IDS];
-    const int64_t blocks = column_blocks(y);
+    const int64_t blocks = column_blocks(y), sd = dy->nb[0];
 
     for (int64_t item = begin; item < end; item++) {
-        const int64_t c0 = item % blocks * COLUMNS, c1 = firn_min_i64(c0 + COLUMNS, y->ne[0]);
+        const int64_t c0 = item % blocks * COLUMNS, n = firn_min_i64(COLUMNS, y->ne[0] - c0);
         const int64_t j = item / blocks % y->ne[2], l = item / blocks / y->ne[2];
-        for (int64_t r = 0; r < y->ne[1]; r++)
-            memset(firn_at(y, call->dst, c0, r, j, l), 0, (size_t)(c1 - c0) * sizeof(float));
+        const int64_t runs = blocks == 1 ? 1 : y->ne[1]; /* y is contiguous */
+        for (int64_t r = 0; r < runs; r++)
+            memset(firn_at(y, call->dst, c0, r, j, l), 0, (size_t)(n * (y->ne[1] / runs)) * sizeof(float));
         for (int64_t i = 0; i < ids->ne[0]; i++) {
             const int32_t id = id_at(ids, call->src[IDS], i, j, l);
             if (id < 0 || id >= y->ne[1]) {
@@ -137,9 +150,15 @@ static void get_rows_back_reference(const firn_call *call, int64_t begin, int64_
                                y->ne[1]);
                 continue;
             }
-            float *out = (float *)firn_at(y, call->dst, 0, id, j, l);
-            for (int64_t c = c0; c < c1; c++)
-                out[c] += *(const float *)firn_at(dy, call->src[A], c, i, j, l);
+            float *restrict out = (float *)firn_at(y, call->dst, c0, id, j, l);
+            const char *in = firn_at(dy, call->src[A], c0, i, j, l);
+            if (sd == sizeof(float)) {
+                for (int64_t c = 0; c < n; c++)
+                    out[c] += ((const float *)in)[c];
+            } else {
+                for (int64_t c = 0; c < n; c++)
+                    out[c] += *(const float *)(in + c * sd);
+            }
         }
     }
 }
