@@ -201,6 +201,7 @@ static void probabilities(const void *state, int64_t item)
     for (int64_t j = from; j < to; j += STRIP)
         strip_product(STRIP, s->hv, v + j / STRIP * key_strip(s->hv), dy, ds + j * NR, false);
     for (int64_t j = from; j < blocks(to, STRIP) * STRIP; j++)
+#pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             float *p_at = p + j * NR + h * LANES, *ds_at = ds + j * NR + h * LANES;
             vf x = vf_load(p_at), slope = vf_load(ds_at) - vf_load(along + h * LANES);
@@ -234,11 +235,13 @@ static void rows_product(int64_t n_panels, const float *a, const float *b, float
     for (int64_t panel = 0; panel < n_panels; panel++)
         multiply(STRIP, NR, 1, NR, a + panel * CK * NR, b + panel * NR * NR, sum);
 #pragma GCC unroll 16
-    for (int i = 0; i < STRIP; i++) /* a constant, so that the sums live in registers */
-        for (int h = 0; h < 2 && i < rows; h++) {
-            float *at = c + i * stride + h * LANES;
-            vf_store_part(at, n - h * LANES, vf_load_part(at, n - h * LANES) + sum[i][h]);
-        }
+    for (int i = 0; i < STRIP; i++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++)
+            if (i < rows) { /* not in the loop's condition: sums live in registers where the loop is unrolled */
+                float *at = c + i * stride + h * LANES;
+                vf_store_part(at, n - h * LANES, vf_load_part(at, n - h * LANES) + sum[i][h]);
+            }
 }
 
 /* One strip of keys against columns [column, column + NR) of every query of a head that sees any of it: runs of panels
@@ -259,17 +262,17 @@ static void strip_rows(const back_state *b, int64_t j, const float *a, const flo
     }
 }
 
-/* Columns [column, end) of keys [j0, j0 + HALF) of dV (P and dY) or dK (dS and Q). */
-static void keys_back(const back_state *b, int64_t g, int64_t j0, int64_t column, bool values)
+/* Columns [begin, begin + COLUMNS) of keys [j0, j0 + HALF) of dV (P and dY) or dK (dS and Q). */
+static void keys_back(const back_state *b, int64_t g, int64_t j0, int64_t begin, bool values)
 {
     const shapes *s = &b->t.s;
     const int64_t width = values ? s->hv : s->hd, stride = s->n_group * width, wide = blocks(width, NR) * NR;
-    const int64_t end = firn_min_i64(column + COLUMNS, width), last = firn_min_i64(j0 + HALF, s->n_kv);
+    const int64_t end = firn_min_i64(begin + COLUMNS, width), last = firn_min_i64(j0 + HALF, s->n_kv);
     const float *scores = values ? b->p : b->ds, *sources = values ? b->dy_columns : b->q_columns;
     float *out = (values ? b->dv : b->dk) + g * width;
 
-    for (; column < end; column += NR)
-        for (int64_t head = g * b->t.group; head < (g + 1) * b->t.group; head++) {
+    for (int64_t head = g * b->t.group; head < (g + 1) * b->t.group; head++)
+        for (int64_t column = begin; column < end; column += NR) {
             const float *from = sources + (head * wide + column) * b->panels * NR;
             for (int64_t j = j0; j < last; j += STRIP)
                 strip_rows(b, j, scores + (head * b->panels * CK + j - b->c0) * NR, from, out + j * stride + column,

@@ -144,9 +144,10 @@ INLINE void strip_of(const int height, int64_t steps, const float *strip, const 
 
     clear_sums(height, sum);
     multiply(height, 1, height, steps, strip, b, sum);
-    for (int h = 0; h < 2; h++)
 #pragma GCC unroll 16
-        for (int i = 0; i < height; i++) {
+    for (int i = 0; i < height; i++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
             float *at = c + i * NR + h * LANES;
             vf_store(at, add ? vf_add(vf_load(at), sum[i][h]) : sum[i][h]);
         }
@@ -454,11 +455,13 @@ static void soften(const shapes *s, const panel_range *r, int64_t from, int64_t 
     vf next[2], shift[2], sum[2], shrink[2];
     vi changed = {0};
 
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++)
         next[h] = vf_load(top + h * LANES);
     for (int64_t j = from; j < to; j++) {
         float *row = scores + (j - from) * NR;
         const bool whole = all_see(r, j);
+#pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             vf x = vf_load(row + h * LANES);
             if (s->cap > 0)
@@ -470,6 +473,7 @@ static void soften(const shapes *s, const panel_range *r, int64_t from, int64_t 
             next[h] = vf_max(x, next[h]);
         }
     }
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         const vf before = vf_load(top + h * LANES);
         shift[h] = vf_select((vi)(next[h] == vf_of(-INFINITY)), vf_zero(), next[h]); /* nothing seen yet */
@@ -480,18 +484,21 @@ static void soften(const shapes *s, const panel_range *r, int64_t from, int64_t 
     }
     for (int64_t j = from; j < to; j++) {
         float *row = scores + (j - from) * NR;
+#pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             const vf p = vf_exp(vf_load(row + h * LANES) - shift[h]);
             vf_store(row + h * LANES, p);
             sum[h] += p;
         }
     }
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++)
         vf_store(below + h * LANES, vf_fma(vf_load(below + h * LANES), shrink[h], sum[h]));
     int32_t any = 0;
     for (int l = 0; l < LANES; l++)
         any |= changed[l];
     for (int64_t d = 0; d < s->hv && any && o; d++)
+#pragma GCC unroll 2
         for (int h = 0; h < 2; h++)
             vf_store(o + d * NR + h * LANES, vf_load(o + d * NR + h * LANES) * shrink[h]);
 }
