@@ -31,7 +31,7 @@
 
 #include <string.h>
 
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__OPTIMIZE__) && !defined(FIRN_LEAVE_INLINING)
 #define INLINE static inline __attribute__((always_inline))
 #else
 /* Left to themselves for debuggers and sanitizers: forced inlining of all instances would take minutes. */
