@@ -94,22 +94,30 @@ static size_t work(const firn_tensor *y)
     return (size_t)params_of(y).n_rot * (sizeof(double) / 2 + sizeof(float));
 }
 
-static void turn(const firn_rope_params *p, const float *x, float *y, const float *restrict c, const float *restrict s,
-                 int64_t head)
+/* Pair (a, b) of a head, by pair i of the table; y may be x. */
+#define TURN(a_, b_)                                                                                                   \
+    FIRN_IN_PLACE                                                                                                      \
+    for (int64_t i = 0; i < half; i++) {                                                                               \
+        const int64_t a = a_, b = b_;                                                                                  \
+        const float xa = x[a], xb = x[b];                                                                              \
+        y[a] = xa * c[i] - xb * s[i];                                                                                  \
+        y[b] = xa * s[i] + xb * c[i];                                                                                  \
+    }
+
+FIRN_INLINE void turn(const firn_rope_params *p, const float *x, float *y, const float *restrict c,
+                      const float *restrict s, int64_t head)
 {
     const int64_t half = p->n_rot / 2;
 
-    for (int64_t i = 0; i < half; i++) {
-        const int64_t a = p->neox ? i : 2 * i, b = p->neox ? i + half : 2 * i + 1;
-        const float xa = x[a], xb = x[b];
-        y[a] = xa * c[i] - xb * s[i];
-        y[b] = xa * s[i] + xb * c[i];
-    }
+    if (p->neox)
+        TURN(i, i + half)
+    else
+        TURN(2 * i, 2 * i + 1)
     for (int64_t i = p->n_rot; i < head; i++)
         y[i] = x[i];
 }
 
-static void run(const firn_call *call, int64_t begin, int64_t end, double direction)
+FIRN_INLINE void run(const firn_call *call, int64_t begin, int64_t end, double direction)
 {
     const firn_tensor *y = call->node, *x = y->src[X], *pos = y->src[POS];
     const firn_rope_params p = params_of(y);
@@ -133,12 +141,12 @@ static void run(const firn_call *call, int64_t begin, int64_t end, double direct
     }
 }
 
-static void rope_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void rope_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     run(call, begin, end, 1);
 }
 
-static void rope_back_reference(const firn_call *call, int64_t begin, int64_t end)
+FIRN_WIDE static void rope_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     run(call, begin, end, -1);
 }
