@@ -10,7 +10,7 @@
 
 enum { X };
 
-enum { PART = 16384 }; /* elements of SUM that one thread adds up, or a row where that is longer */
+enum { PART = 4096 }; /* elements of SUM that one thread adds up, or a row where that is longer */
 
 FIRN_INLINE double row_sum(const firn_tensor *x, void *first, int64_t r)
 {

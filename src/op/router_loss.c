@@ -22,7 +22,7 @@
 enum { PROBS, IDS, WEIGHTS };                          /* ROUTER_BALANCE */
 enum { BIDS, DL, BWEIGHTS };                           /* ROUTER_BALANCE_BACK */
 enum { LOGITS = 0, ZWEIGHTS = 1, ZDL = 1, ZBWEIGHTS }; /* ROUTER_Z, ROUTER_Z_BACK */
-enum { TOKENS = 256 };                                 /* of a part, and of an item of the gradients */
+enum { PART = 64, TOKENS = 256 }; /* tokens of a part of the sums, and of an item of the gradients */
 
 static firn_status expect_rows_of(firn_context *ctx, const firn_tensor *t, const char *what)
 {
@@ -108,12 +108,12 @@ static double over_parts(const double *work, int64_t parts, int64_t width, int64
 
 static int64_t parts_of(int64_t n_tokens)
 {
-    return (n_tokens + TOKENS - 1) / TOKENS;
+    return (n_tokens + PART - 1) / PART;
 }
 
 static int64_t blocks_of_tokens(const firn_tensor *y)
 {
-    return parts_of(y->ne[1]);
+    return (y->ne[1] + TOKENS - 1) / TOKENS;
 }
 
 /* ---- ROUTER_BALANCE ---- */
@@ -154,7 +154,7 @@ FIRN_WIDE static void balance_gather(const firn_call *call, int64_t begin, int64
     const int64_t E = probs->ne[0];
 
     for (int64_t part = begin; part < end; part++) {
-        const int64_t first = part * TOKENS, last = firn_min_i64(first + TOKENS, probs->ne[1]);
+        const int64_t first = part * PART, last = firn_min_i64(first + PART, probs->ne[1]);
         double *sums = (double *)call->work + part * (1 + 2 * E), *restrict p = sums + 1 + E;
         sums[0] = weight_sum(call, WEIGHTS, first, last);
         count_slots(call, IDS, WEIGHTS, E, first, last, sums + 1);
@@ -206,10 +206,17 @@ static firn_cost balance_back_cost(const firn_tensor *y)
     return (firn_cost){n + slots, slots * sizeof(int32_t), n * sizeof(float)};
 }
 
-/* Of each part W and f [E], then all parts' sums f [E] of each item. */
+static int64_t balance_back_parts(const firn_tensor *y)
+{
+    return parts_of(y->ne[1]);
+}
+
+/* Of each part W and f [E], then f [E] of all parts for each item. */
 static size_t balance_back_work(const firn_tensor *y)
 {
-    return (size_t)blocks_of_tokens(y) * (1 + 2 * (size_t)y->ne[0]) * sizeof(double);
+    const size_t E = (size_t)y->ne[0];
+
+    return ((size_t)balance_back_parts(y) * (1 + E) + (size_t)blocks_of_tokens(y) * E) * sizeof(double);
 }
 
 static void balance_back_gather(const firn_call *call, int64_t begin, int64_t end)
@@ -217,7 +224,7 @@ static void balance_back_gather(const firn_call *call, int64_t begin, int64_t en
     const int64_t E = call->node->ne[0], n = call->node->ne[1];
 
     for (int64_t part = begin; part < end; part++) {
-        const int64_t first = part * TOKENS, last = firn_min_i64(first + TOKENS, n);
+        const int64_t first = part * PART, last = firn_min_i64(first + PART, n);
         double *sums = (double *)call->work + part * (1 + E);
         sums[0] = weight_sum(call, BWEIGHTS, first, last);
         count_slots(call, BIDS, BWEIGHTS, E, first, last, sums + 1);
@@ -227,7 +234,7 @@ static void balance_back_gather(const firn_call *call, int64_t begin, int64_t en
 FIRN_WIDE static void balance_back_finish(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node;
-    const int64_t E = y->ne[0], n = y->ne[1], parts = blocks_of_tokens(y), width = 1 + E;
+    const int64_t E = y->ne[0], n = y->ne[1], parts = balance_back_parts(y), width = 1 + E;
     const double total = over_parts(call->work, parts, width, 0), used = (double)y->src[BIDS]->ne[0];
     const double dl = (double)*(const float *)call->src[DL];
 
@@ -247,7 +254,7 @@ FIRN_WIDE static void balance_back_finish(const firn_call *call, int64_t begin, 
 
 static void balance_back_reference(const firn_call *call, int64_t begin, int64_t end)
 {
-    balance_back_gather(call, 0, blocks_of_tokens(call->node));
+    balance_back_gather(call, 0, balance_back_parts(call->node));
     balance_back_finish(call, begin, end);
 }
 
@@ -261,7 +268,7 @@ const firn_op firn_op_router_balance_back = {
     .items = blocks_of_tokens,
     .work = balance_back_work,
     .reference = balance_back_reference,
-    .parts = blocks_of_tokens,
+    .parts = balance_back_parts,
     .gather = balance_back_gather,
     .finish = balance_back_finish,
 };
@@ -336,7 +343,7 @@ FIRN_WIDE static void z_gather(const firn_call *call, int64_t begin, int64_t end
     const firn_tensor *logits = call->node->src[LOGITS];
 
     for (int64_t part = begin; part < end; part++) {
-        const int64_t first = part * TOKENS, last = firn_min_i64(first + TOKENS, logits->ne[1]);
+        const int64_t first = part * PART, last = firn_min_i64(first + PART, logits->ne[1]);
         double *sums = (double *)call->work + 2 * part, loss = 0, sum;
         float top;
         for (int64_t t = first; t < last; t++) {

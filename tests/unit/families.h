@@ -90,6 +90,13 @@ static firn_tensor *family_products(firn_graph *g, firn_tensor *a)
     return firn_add(g, firn_sum(g, firn_mul_mat(g, packed, a)), firn_sum(g, firn_mix_slots(g, routed, mix)));
 }
 
+static firn_tensor *family_routing(firn_graph *g, firn_tensor *a)
+{
+    firn_tensor *ids = slot2(g, FIRN_I32, 2, a->ne[1], "ids");
+
+    return firn_add(g, firn_router_z(g, a, NULL), firn_router_balance(g, a, ids, NULL));
+}
+
 static firn_tensor *family_training(firn_graph *g, firn_tensor *a)
 {
     firn_tensor *targets = firn_slot(g, FIRN_I32, 1, &a->ne[1], "targets");
@@ -107,7 +114,8 @@ static const struct {
 } families[] = {
     {"elementwise", family_elementwise}, {"gated", family_gated},       {"shapes", family_shapes},
     {"reductions", family_reductions},   {"gathers", family_gathers},   {"norms", family_norms},
-    {"attention", family_attention},     {"products", family_products}, {"training", family_training},
+    {"attention", family_attention},     {"products", family_products}, {"routing", family_routing},
+    {"training", family_training},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
