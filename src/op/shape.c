@@ -223,7 +223,9 @@ static void view_back_reference(const firn_call *call, int64_t begin, int64_t en
             break;
         const char *src = firn_at(dy, call->src[A], 0, i1, i2, i3);
         const int64_t from = firn_max_i64(at, first), to = firn_min_i64(at + width, last);
-        for (int64_t b = from; b < to; b += (int64_t)sizeof(float))
+        if (firn_dense_rows(dy) && from < to)
+            memcpy((char *)call->dst + from, src + (from - at), (size_t)(to - from));
+        for (int64_t b = from; !firn_dense_rows(dy) && b < to; b += (int64_t)sizeof(float))
             *(float *)((char *)call->dst + b) = *(const float *)(src + (b - at) / (int64_t)sizeof(float) * dy->nb[0]);
     }
 }
