@@ -233,7 +233,7 @@ static void rows_product(int64_t n_panels, const float *a, const float *b, float
 
     clear_sums(STRIP, sum);
     for (int64_t panel = 0; panel < n_panels; panel++)
-        multiply(STRIP, NR, 1, NR, a + panel * CK * NR, b + panel * NR * NR, sum);
+        multiply(STRIP, NR, 1, NR, a + panel * CK * NR, b + panel * NR * NR, a + (panel + 1) * CK * NR, sum);
 #pragma GCC unroll 16
     for (int i = 0; i < STRIP; i++)
 #pragma GCC unroll 2

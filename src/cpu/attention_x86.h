@@ -114,13 +114,16 @@ INLINE vf vf_tanh(vf x)
 
 /* ---- products ---- */
 
-/* sum[i] += sum over p of a[i * ai + p * ap] b[p * NR ..]: height x 2 vectors in registers. */
+/* sum[i] += sum over p of a[i * ai + p * ap] b[p * NR ..]: height x 2 vectors in registers. Asks for a cache line from
+ * `ahead` on at each step, if not NULL. */
 INLINE void multiply(const int height, const int64_t ai, const int64_t ap, int64_t steps, const float *a,
-                     const float *b, vf sum[][2])
+                     const float *b, const float *ahead, vf sum[][2])
 {
 #pragma GCC unroll 4
     for (int64_t p = 0; p < steps; p++, a += ap, b += NR) {
         const vf low = vf_load(b), high = vf_load(b + LANES);
+        if (ahead)
+            __builtin_prefetch(ahead + p * 16);
 #pragma GCC unroll 16
         for (int i = 0; i < height; i++) {
             const vf s = vf_all(a + i * ai);
@@ -143,7 +146,7 @@ INLINE void strip_of(const int height, int64_t steps, const float *strip, const 
     vf sum[STRIP][2];
 
     clear_sums(height, sum);
-    multiply(height, 1, height, steps, strip, b, sum);
+    multiply(height, 1, height, steps, strip, b, NULL, sum);
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
