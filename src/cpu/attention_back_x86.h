@@ -6,13 +6,13 @@
  *     dV [keys, hv] += P [keys, NR] dY [NR, hv]
  *     dK [keys, hd] += dS [keys, NR] Q [NR, hd]
  *
- * Five products, none twice: dQ sums over keys, dK and dV over queries and the heads of a group, so P and dS of a
- * rectangle of scores, CK keys of a chunk of queries, are kept between two phases that the team deals out:
- *     first    P and dS of each (head, panel, block of keys)
- *     second   dK and dV of each (group, half a block of keys, columns), dQ of each (head, panel)
+ * Five products, none twice: dQ sums over keys, dK and dV over rows of q, so P and dS of a
+ * rectangle of scores, CK keys of a chunk of panels, are kept between two phases that the team deals out:
+ *     first    P and dS of each (group, panel, block of keys)
+ *     second   dK and dV of each (group, half a block of keys, columns), dQ of each (group, panel)
  * The next rectangle adds to what this one left; rectangles that no query sees into are passed over. The kept part is
- * at most KEPT queries of heads times CK keys, whatever the length. Every element has one writer, and the order of its
- * sum depends on shapes and ranges alone. */
+ * at most KEPT rows of q times CK keys, whatever the length, and half of all. Every element has one writer, and the
+ * order of its sum depends on shapes and ranges alone. */
 #ifndef FIRN_CPU_ATTENTION_BACK_X86_H
 #define FIRN_CPU_ATTENTION_BACK_X86_H
 
@@ -21,12 +21,11 @@
 enum {
     CK = 5 * BK,   /* keys of a rectangle */
     HALF = BK / 2, /* keys of an item of dK or dV */
-    KEPT = 8192,   /* queries times heads of a rectangle */
+    KEPT = 8192,   /* rows of q of a rectangle, of all groups */
     COLUMNS = 128, /* of an item of dK or dV */
-    CHUNK = 256,   /* queries of a rectangle */
 };
 
-_Static_assert(HALF % STRIP == 0 && COLUMNS % NR == 0 && CHUNK % NR == 0, "whole strips, vectors and panels");
+_Static_assert(HALF % STRIP == 0 && COLUMNS % NR == 0, "whole strips and vectors");
 
 typedef struct {
     team_state t;
@@ -37,10 +36,10 @@ typedef struct {
     int64_t k_floats, v_floats, kt_floats; /* of a group's strips */
     float *k, *v, *kt;                     /* key strips of K and V, value strips of K */
     float *along;                          /* [H, n_q] D */
-    /* Of a chunk, for each head: panels of Q' and dY' [width, NR], columns of Q and dY [columns / NR, queries, NR],
+    /* Of a chunk, for each group: panels of Q' and dY' [width, NR], columns of Q and dY [columns / NR, rows, NR],
      * panels of dQ'. */
     float *q_panels, *dy_panels, *q_columns, *dy_columns, *dq_panels;
-    float *p, *ds; /* of a rectangle: [head, panel, CK, NR] */
+    float *p, *ds; /* of a rectangle: [group, panel, CK, NR] */
     int64_t p0, n; /* the chunk's first panel, how many */
     int64_t c0;    /* the rectangle's first key */
 } back_state;
@@ -50,18 +49,18 @@ static back_state back_state_of(const firn_call *call, firn_team team, part_curs
     const firn_tensor *node = call->node;
     back_state b = {.t = team_state_of(call, team, parts)};
     const shapes *s = &b.t.s;
-    const int64_t n_keys = b.t.n_blocks * BK, n_head = s->n_head;
+    const int64_t n_keys = b.t.n_blocks * BK;
 
     b.out = layout_of(node->src[Q], node->src[K], node->src[V], node->src[BSINKS]);
-    b.panels = firn_max_i64(1, firn_min_i64(firn_min_i64(CHUNK, KEPT / firn_max_i64(n_head, 1)) / NR, b.t.n_panels));
+    b.panels = firn_max_i64(1, firn_min_i64(KEPT / NR / s->n_group, blocks(b.t.n_panels, 2)));
     b.k_floats = n_keys / STRIP * key_strip(s->hd);
     b.v_floats = n_keys / STRIP * key_strip(s->hv);
     b.kt_floats = n_keys * stripped(s->hd);
     b.k = part(parts, s->n_group * b.k_floats);
     b.v = part(parts, s->n_group * b.v_floats);
     b.kt = part(parts, s->n_group * b.kt_floats);
-    b.along = part(parts, n_head * s->n_q);
-    const int64_t lanes = n_head * b.panels * NR;
+    b.along = part(parts, s->n_head * s->n_q);
+    const int64_t lanes = s->n_group * b.panels * NR;
     b.q_panels = part(parts, lanes * s->hd);
     b.dy_panels = part(parts, lanes * s->hv);
     b.q_columns = part(parts, lanes * blocks(s->hd, NR) * NR);
@@ -113,11 +112,13 @@ static void pack_back(const void *state, int64_t item)
     const shapes *s = &b->t.s;
     const int64_t g = item / b->t.n_blocks, j0 = item % b->t.n_blocks * BK, strip = j0 / STRIP;
     const float *rows[BK];
+    bool seen[BK];
 
-    block_rows(&b->t, j0, s->k + g * s->k1, s->k2, rows);
+    seen_keys(&b->t, j0, seen);
+    block_rows(&b->t, seen, s->k + g * s->k1 + j0 * s->k2, s->k2, rows);
     pack_key_strips(rows, s->hd, b->k + g * b->k_floats + strip * key_strip(s->hd));
     pack_value_strips(rows, s->hd, b->t.n_blocks * BK, b->kt + g * b->kt_floats + j0 * strip_width(s->hd));
-    block_rows(&b->t, j0, s->v + g * s->v1, s->v2, rows);
+    block_rows(&b->t, seen, s->v + g * s->v1 + j0 * s->v2, s->v2, rows);
     pack_key_strips(rows, s->hv, b->v + g * b->v_floats + strip * key_strip(s->hv));
     for (int64_t j = j0; j < firn_min_i64(j0 + BK, s->n_kv); j++) {
         memset(b->dk + (j * s->n_group + g) * s->hd, 0, (size_t)s->hd * sizeof(float));
@@ -133,7 +134,7 @@ static void sink_back(const void *state, int64_t head)
     double sum = 0;
 
     for (int64_t t = 0; t < s->n_q; t++)
-        if (b->t.first[t] < b->t.last[t])
+        if (b->t.first[t * b->t.group] < b->t.last[t * b->t.group])
             sum -= exp((double)sinks[head] - (double)b->lse[head + t * s->n_head]) *
                    (double)b->along[head + t * s->n_head];
     ((float *)b->t.call->dst)[b->out.dsinks + head] = (float)sum;
@@ -141,16 +142,16 @@ static void sink_back(const void *state, int64_t head)
 
 /* ---- once a chunk ---- */
 
-/* Rows of one panel as columns: out[column / NR][row][NR], queries rows apart; zeros past n and past `width`. */
-static void pack_columns(const float *rows, int64_t stride, int64_t n, int64_t width, float by, int64_t queries,
+/* The rows of one panel as columns: out[column / NR][row][NR], those of the chunk n_rows; zeros past n and `width`. */
+static void pack_columns(const float *x, const int64_t at[NR], int64_t n, int64_t width, float by, int64_t n_rows,
                          float *out)
 {
     const vf factor = vf_of(by);
 
     for (int64_t i = 0; i < NR; i++)
         for (int64_t d = 0; d < blocks(width, NR) * NR; d += LANES) {
-            const vf x = i < n ? vf_mul(vf_load_part(rows + i * stride + d, width - d), factor) : vf_zero();
-            vf_store(out + (d / NR * queries + i) * NR + d % NR, x);
+            const vf v = i < n ? vf_mul(vf_load_part(x + at[i] + d, width - d), factor) : vf_zero();
+            vf_store(out + (d / NR * n_rows + i) * NR + d % NR, v);
         }
 }
 
@@ -158,20 +159,22 @@ static void pack_chunk(const void *state, int64_t item)
 {
     const back_state *b = state;
     const shapes *s = &b->t.s;
-    const int64_t head = item / b->n, panel = item % b->n, queries = b->panels * NR, y_row = s->n_head * s->hv;
-    const int64_t at = head * b->panels + panel, q_width = blocks(s->hd, NR) * NR, v_width = blocks(s->hv, NR) * NR;
+    const int64_t g = item / b->n, panel = item % b->n, n_rows = b->panels * NR;
+    const int64_t place = g * b->panels + panel, q_width = blocks(s->hd, NR) * NR, v_width = blocks(s->hv, NR) * NR;
     const panel_range r = panel_at(&b->t, b->p0 + panel);
-    const float *q = s->q + r.t0 * s->q2 + head * s->q1, *dy = b->dy + r.t0 * y_row + head * s->hv;
     const float none[NR] = {0};
+    int64_t at[NR];
 
-    pack_panel(q, s->q2, r.n, s->hd, s->cap > 0 ? s->scale / s->cap : s->scale, b->q_panels + at * NR * s->hd);
-    pack_panel(dy, y_row, r.n, s->hv, 1, b->dy_panels + at * NR * s->hv);
-    pack_columns(q, s->q2, r.n, s->hd, s->scale, queries,
-                 b->q_columns + (head * q_width * b->panels + panel * NR) * NR);
-    pack_columns(dy, y_row, r.n, s->hv, 1, queries, b->dy_columns + (head * v_width * b->panels + panel * NR) * NR);
-    if (r.low >= r.high)
-        unpack_panel(b->dq_panels + at * NR * stripped(s->hd), r.n, s->hd, none,
-                     b->dq + (r.t0 * s->n_head + head) * s->hd, s->n_head * s->hd);
+    lane_offsets(&b->t, g, &r, s->q1, s->q2, at);
+    pack_panel(s->q, at, r.n, s->hd, s->cap > 0 ? s->scale / s->cap : s->scale, b->q_panels + place * NR * s->hd);
+    pack_columns(s->q, at, r.n, s->hd, s->scale, n_rows, b->q_columns + (g * q_width * b->panels + panel * NR) * NR);
+    lane_offsets(&b->t, g, &r, s->hv, s->n_head * s->hv, at);
+    pack_panel(b->dy, at, r.n, s->hv, 1, b->dy_panels + place * NR * s->hv);
+    pack_columns(b->dy, at, r.n, s->hv, 1, n_rows, b->dy_columns + (g * v_width * b->panels + panel * NR) * NR);
+    if (r.low >= r.high) {
+        lane_offsets(&b->t, g, &r, s->hd, s->n_head * s->hd, at);
+        unpack_panel(b->dq_panels + place * NR * stripped(s->hd), r.n, s->hd, none, b->dq, at);
+    }
 }
 
 /* ---- first phase ---- */
@@ -181,20 +184,22 @@ static void probabilities(const void *state, int64_t item)
     const back_state *b = state;
     const shapes *s = &b->t.s;
     const int64_t n_blocks = firn_min_i64(CK / BK, b->t.n_blocks - b->c0 / BK);
-    const int64_t at = item / n_blocks, head = at / b->n, panel = at % b->n, g = head / b->t.group;
-    const int64_t j0 = b->c0 + item % n_blocks * BK, place = head * b->panels + panel;
+    const int64_t g = item / n_blocks / b->n, panel = item / n_blocks % b->n;
+    const int64_t j0 = b->c0 + item % n_blocks * BK, place = g * b->panels + panel;
     const panel_range r = panel_at(&b->t, b->p0 + panel);
     const int64_t from = firn_max_i64(r.low, j0) / STRIP * STRIP, to = firn_min_i64(r.high, j0 + BK);
     const float *q = b->q_panels + place * NR * s->hd, *dy = b->dy_panels + place * NR * s->hv;
     const float *k = b->k + g * b->k_floats, *v = b->v + g * b->v_floats;
     float *p = b->p + (place * CK - b->c0) * NR, *ds = b->ds + (place * CK - b->c0) * NR;
     float lse[NR] = {0}, along[NR] = {0};
+    int64_t at[NR];
 
     if (from >= to)
         return;
+    lane_offsets(&b->t, g, &r, 1, s->n_head, at);
     for (int64_t l = 0; l < r.n; l++) {
-        lse[l] = b->lse[head + (r.t0 + l) * s->n_head];
-        along[l] = b->along[head + (r.t0 + l) * s->n_head];
+        lse[l] = b->lse[at[l]];
+        along[l] = b->along[at[l]];
     }
     for (int64_t j = from; j < to; j += STRIP)
         strip_product(STRIP, s->hd, k + j / STRIP * key_strip(s->hd), q, p + j * NR, false);
@@ -224,8 +229,7 @@ static void probabilities(const void *state, int64_t item)
 
 /* ---- second phase ---- */
 
-/* c[i][0, n) += sum over panels and queries of a[panel][i][query] b[panel][query][..], i < STRIP: a [CK, NR] a panel.
- */
+/* c[i][0, n) += sum over panels and lanes of a[panel][i][lane] b[panel][lane][..], i < STRIP: a [CK, NR] a panel. */
 static void rows_product(int64_t n_panels, const float *a, const float *b, float *c, int64_t stride, int rows,
                          int64_t n)
 {
@@ -244,8 +248,7 @@ static void rows_product(int64_t n_panels, const float *a, const float *b, float
             }
 }
 
-/* One strip of keys against columns [column, column + NR) of every query of a head that sees any of it: runs of panels
- * at once. */
+/* One strip of keys against columns of all rows that see any of it: runs of panels at once. */
 static void strip_rows(const back_state *b, int64_t j, const float *a, const float *columns, float *c, int64_t stride,
                        int64_t n)
 {
@@ -271,23 +274,21 @@ static void keys_back(const back_state *b, int64_t g, int64_t j0, int64_t begin,
     const float *scores = values ? b->p : b->ds, *sources = values ? b->dy_columns : b->q_columns;
     float *out = (values ? b->dv : b->dk) + g * width;
 
-    for (int64_t head = g * b->t.group; head < (g + 1) * b->t.group; head++)
-        for (int64_t column = begin; column < end; column += NR) {
-            const float *from = sources + (head * wide + column) * b->panels * NR;
-            for (int64_t j = j0; j < last; j += STRIP)
-                strip_rows(b, j, scores + (head * b->panels * CK + j - b->c0) * NR, from, out + j * stride + column,
-                           stride, end - column);
-        }
+    for (int64_t column = begin; column < end; column += NR)
+        for (int64_t j = j0; j < last; j += STRIP)
+            strip_rows(b, j, scores + (g * b->panels * CK + j - b->c0) * NR,
+                       sources + (g * wide + column) * b->panels * NR, out + j * stride + column, stride, end - column);
 }
 
-static void queries_back(const back_state *b, int64_t head, int64_t panel)
+static void queries_back(const back_state *b, int64_t g, int64_t panel)
 {
     const shapes *s = &b->t.s;
     const panel_range r = panel_at(&b->t, b->p0 + panel);
-    const int64_t place = head * b->panels + panel, g = head / b->t.group, w = strip_width(s->hd);
+    const int64_t place = g * b->panels + panel, w = strip_width(s->hd);
     const int64_t from = firn_max_i64(r.low, b->c0), to = firn_min_i64(r.high, b->c0 + CK);
     const float *ds = b->ds + (place * CK - b->c0) * NR, *kt = b->kt + g * b->kt_floats;
     float *dq = b->dq_panels + place * NR * stripped(s->hd), factors[NR];
+    int64_t at[NR];
 
     for (int64_t j = from, next; j < to; j = next) {
         next = firn_min_i64((j / BK + 1) * BK, to);
@@ -298,7 +299,8 @@ static void queries_back(const back_state *b, int64_t head, int64_t panel)
         return;
     for (int l = 0; l < NR; l++)
         factors[l] = r.first[l] < r.last[l] ? s->scale : 0;
-    unpack_panel(dq, r.n, s->hd, factors, b->dq + (r.t0 * s->n_head + head) * s->hd, s->n_head * s->hd);
+    lane_offsets(&b->t, g, &r, s->hd, s->n_head * s->hd, at);
+    unpack_panel(dq, r.n, s->hd, factors, b->dq, at);
 }
 
 /* The longest first: dV and dK, then dQ. */
@@ -325,7 +327,7 @@ static int64_t gradient_items(const back_state *b)
     const shapes *s = &b->t.s;
     const int64_t halves = firn_min_i64(CK / HALF, blocks(s->n_kv - b->c0, HALF));
 
-    return s->n_group * halves * (blocks(s->hv, COLUMNS) + blocks(s->hd, COLUMNS)) + s->n_head * b->n;
+    return s->n_group * halves * (blocks(s->hv, COLUMNS) + blocks(s->hd, COLUMNS)) + s->n_group * b->n;
 }
 
 static bool chunk_sees(const back_state *b)
@@ -352,11 +354,11 @@ static void attention_back(const firn_call *call, firn_team team)
         deal(&b.t, s->n_head, sink_back, &b);
     for (b.p0 = 0; b.p0 < b.t.n_panels; b.p0 += b.n) {
         b.n = firn_min_i64(b.panels, b.t.n_panels - b.p0);
-        deal(&b.t, s->n_head * b.n, pack_chunk, &b);
+        deal(&b.t, s->n_group * b.n, pack_chunk, &b);
         for (b.c0 = 0; b.c0 < s->n_kv; b.c0 += CK) {
             if (!chunk_sees(&b))
                 continue;
-            deal(&b.t, s->n_head * b.n * firn_min_i64(CK / BK, b.t.n_blocks - b.c0 / BK), probabilities, &b);
+            deal(&b.t, s->n_group * b.n * firn_min_i64(CK / BK, b.t.n_blocks - b.c0 / BK), probabilities, &b);
             deal(&b.t, gradient_items(&b), gradients, &b);
         }
     }

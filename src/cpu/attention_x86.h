@@ -3,20 +3,21 @@
  * packing of floats it takes, FIRN_STRIP, the rows of a product's register tile, and FIRN_EACH_STRIP(X), X of every
  * number up to it.
  *
- * Lanes are queries. A panel is NR = 2 vectors of queries of one head, and all that belongs to a query lies in its
- * lane: scores s [key, NR], running maxima and denominators [NR], results [hv, NR].
+ * Lanes are rows of q. The rows of a group, its heads of the first query, of the second, and so on, are cut into panels
+ * of NR = 2 vectors, and all that belongs to a row lies in its lane: scores s [key, NR], running maxima and
+ * denominators [NR], results [hv, NR].
  *
  *     S [keys, NR]  = K [keys, hd] Q' [hd, NR]
  *     O [hv, NR]   += V' [hv, keys] P [keys, NR],   P = exp(S - maximum)
  *
  * Softmax thus has no sums across lanes, causality and windows only shorten the run of keys (lanes that do not see a
- * key of it are blended to -infinity), no width needs a ragged right edge, and each query's bits depend on its panel's
- * keys alone. The broadcast operands are packed once for all heads and queries into strips, element-major:
+ * key of it are blended to -infinity), no width needs a ragged right edge, and a row's bits depend on its panel's keys
+ * alone. The broadcast operands are packed once for all panels into strips, element-major:
  *     key strips    [n_kv / STRIP][hd][STRIP]      K, for S
  *     value strips  [hv / width][n_kv][width]      V, for O; width <= STRIP divides hv evenly, nearly
  * Keys that no query sees become zeros there: whatever they held, 0 times it is 0.
  *
- * Few queries leave lanes empty: each then walks its keys and values where they lie. */
+ * Few rows leave lanes empty: each then walks its keys and values where they lie. */
 #ifndef FIRN_CPU_ATTENTION_X86_H
 #define FIRN_CPU_ATTENTION_X86_H
 
@@ -31,7 +32,7 @@ enum {
     NR = 2 * LANES,
     STRIP = FIRN_STRIP,
     BK = STRIP * (LANES == 16 ? 8 : 16), /* keys of a block */
-    FEW = 8,                             /* fewer queries run one by one */
+    FEW = NR / 2,                        /* so many rows of a group run one by one */
 };
 
 _Static_assert(BK % LANES == 0 && BK % STRIP == 0, "blocks are whole strips and whole vectors");
@@ -192,10 +193,10 @@ typedef struct {
     shapes s;
     const firn_call *call;
     firn_team team;
-    int64_t group, n_panels, n_blocks; /* heads of a group; panels of queries, blocks of keys */
+    int64_t group, n_rows, n_panels, n_blocks; /* of a group: heads, rows, panels; blocks of keys */
     int phase;
     atomic_llong *counters;
-    int32_t *first, *last; /* [n_panels * NR] each query's keys; a query that sees none: from INT32_MAX to 0 */
+    int32_t *first, *last; /* [n_panels * NR] each row's keys; a row that sees none: from INT32_MAX to 0 */
     int32_t *low, *high;   /* [n_panels] their union, empty: low >= high */
     float *zeros;          /* a row */
     float *scratch;        /* this thread's */
@@ -220,7 +221,8 @@ static team_state team_state_of(const firn_call *call, firn_team team, part_curs
     team_state t = {.s = shapes_of(call), .call = call, .team = team};
 
     t.group = t.s.n_head / t.s.n_group;
-    t.n_panels = blocks(t.s.n_q, NR);
+    t.n_rows = t.group * t.s.n_q;
+    t.n_panels = blocks(t.n_rows, NR);
     t.n_blocks = blocks(t.s.n_kv, BK);
     t.counters = part(parts, 3 * 64 / (int64_t)sizeof(float));
     t.first = part(parts, t.n_panels * NR);
@@ -252,8 +254,8 @@ static void panel_ranges(const team_state *t, int64_t panel)
 
     for (int64_t i = panel * NR; i < (panel + 1) * NR; i++) {
         int64_t first = 0, last = 0;
-        if (i < t->s.n_q)
-            range_at(t->call, &t->s, i, &first, &last);
+        if (i < t->n_rows)
+            range_at(t->call, &t->s, i / t->group, &first, &last);
         t->first[i] = first < last ? (int32_t)first : INT32_MAX;
         t->last[i] = first < last ? (int32_t)last : 0;
         low = t->first[i] < low ? t->first[i] : low;
@@ -276,26 +278,29 @@ static void team_begin(const team_state *t)
 
 /* ---- packing ---- */
 
-/* Rows of the block's keys, of zeros where no query sees the key. */
-static void block_rows(const team_state *t, int64_t j0, const float *x, int64_t stride, const float *rows[BK])
+/* Which of the block's keys any query sees. */
+static void seen_keys(const team_state *t, int64_t j0, bool seen[BK])
 {
-    int32_t change[BK + 1] = {0}, seen = 0;
+    int32_t change[BK + 1] = {0}, n = 0;
 
-    for (int64_t panel = 0; panel < t->n_panels; panel++) {
-        if (t->low[panel] >= j0 + BK || t->high[panel] <= j0)
-            continue;
-        for (int64_t i = panel * NR; i < (panel + 1) * NR; i++) {
-            const int64_t from = firn_max_i64(t->first[i], j0), to = firn_min_i64(t->last[i], j0 + BK);
-            if (from < to) {
-                change[from - j0]++;
-                change[to - j0]--;
-            }
+    for (int64_t i = 0; i < t->n_rows; i += t->group) {
+        const int64_t from = firn_max_i64(t->first[i], j0), to = firn_min_i64(t->last[i], j0 + BK);
+        if (from < to) {
+            change[from - j0]++;
+            change[to - j0]--;
         }
     }
     for (int64_t j = 0; j < BK; j++) {
-        seen += change[j];
-        rows[j] = seen > 0 ? x + (j0 + j) * stride : t->zeros;
+        n += change[j];
+        seen[j] = n > 0;
     }
+}
+
+/* Rows of the block's keys, of zeros for those that nobody sees. */
+static void block_rows(const team_state *t, const bool seen[BK], const float *x, int64_t stride, const float *rows[BK])
+{
+    for (int64_t j = 0; j < BK; j++)
+        rows[j] = seen[j] ? x + j * stride : t->zeros;
 }
 
 /* Floats of a key strip: packing may write FIRN_SLACK past its end. */
@@ -320,51 +325,10 @@ static void pack_value_strips(const float *const rows[BK], int64_t width, int64_
             vf_store_part(to + s * n_keys * w + j * w, w, vf_load_part(rows[j] + at, width - at));
 }
 
-/* out [width, NR] = n rows as lanes, times `by`; zeros in the other lanes. */
-static void pack_panel(const float *rows, int64_t stride, int64_t n, int64_t width, float by, float *out)
-{
-    const __m256 factor = _mm256_set1_ps(by);
-
-    for (int64_t d = 0; d < width; d += 8)
-        for (int64_t l = 0; l < NR; l += 8) {
-            __m256 r[8];
-            for (int64_t i = 0; i < 8; i++)
-                r[i] = l + i < n ? cells_along(rows + (l + i) * stride + d, width - d) : _mm256_setzero_ps();
-            transpose8(r);
-            for (int64_t i = 0; i < 8 && d + i < width; i++)
-                _mm256_storeu_ps(out + (d + i) * NR + l, _mm256_mul_ps(r[i], factor));
-        }
-}
-
-/* The reverse: n rows of `width` floats from lanes, each times its factor; a factor of 0 gives 0, whatever is there.
- * `from` has eight more rows than `width`, of anything. */
-static void unpack_panel(const float *from, int64_t n, int64_t width, const float factors[NR], float *rows,
-                         int64_t stride)
-{
-    const __m256 zero = _mm256_setzero_ps();
-
-    for (int64_t l = 0; l < n; l += 8) {
-        const __m256 by = _mm256_loadu_ps(factors + l), used = _mm256_cmp_ps(by, zero, _CMP_NEQ_UQ);
-        for (int64_t d = 0; d < width; d += 8) {
-            __m256 r[8];
-            for (int64_t i = 0; i < 8; i++)
-                r[i] = _mm256_and_ps(_mm256_mul_ps(_mm256_loadu_ps(from + (d + i) * NR + l), by), used);
-            transpose8(r);
-            for (int64_t i = 0; i < 8 && l + i < n; i++) {
-                float *to = rows + (l + i) * stride + d;
-                if (d + 8 <= width)
-                    _mm256_storeu_ps(to, r[i]);
-                else
-                    memcpy(to, &r[i], (size_t)(width - d) * sizeof *to);
-            }
-        }
-    }
-}
-
-/* ---- ranges of a panel ---- */
+/* ---- panels ---- */
 
 typedef struct {
-    int64_t t0, n;            /* first query, how many */
+    int64_t r0, n;            /* first row, how many */
     int64_t low, high;        /* keys that any of them sees */
     int64_t all_from, all_to; /* keys that all lanes see */
     const int32_t *first, *last;
@@ -372,11 +336,11 @@ typedef struct {
 
 static panel_range panel_at(const team_state *t, int64_t panel)
 {
-    panel_range r = {.t0 = panel * NR, .low = t->low[panel], .high = t->high[panel], .all_to = INT32_MAX};
+    panel_range r = {.r0 = panel * NR, .low = t->low[panel], .high = t->high[panel], .all_to = INT32_MAX};
 
-    r.n = firn_min_i64(NR, t->s.n_q - r.t0);
-    r.first = t->first + r.t0;
-    r.last = t->last + r.t0;
+    r.n = firn_min_i64(NR, t->n_rows - r.r0);
+    r.first = t->first + r.r0;
+    r.last = t->last + r.r0;
     for (int l = 0; l < NR; l++) {
         r.all_from = firn_max_i64(r.all_from, r.first[l]);
         r.all_to = firn_min_i64(r.all_to, r.last[l]);
@@ -397,6 +361,55 @@ INLINE bool all_see(const panel_range *r, int64_t j)
     return j >= r->all_from && j < r->all_to;
 }
 
+/* Where each lane's row lies, heads and queries those strides apart. */
+static void lane_offsets(const team_state *t, int64_t g, const panel_range *r, int64_t head, int64_t query,
+                         int64_t at[NR])
+{
+    for (int64_t l = 0; l < r->n; l++)
+        at[l] = (g * t->group + (r->r0 + l) % t->group) * head + (r->r0 + l) / t->group * query;
+}
+
+/* out [width, NR] = the rows at those offsets as lanes, times `by`; zeros in the other lanes. */
+static void pack_panel(const float *x, const int64_t at[NR], int64_t n, int64_t width, float by, float *out)
+{
+    const __m256 factor = _mm256_set1_ps(by);
+
+    for (int64_t d = 0; d < width; d += 8)
+        for (int64_t l = 0; l < NR; l += 8) {
+            __m256 r[8];
+            for (int64_t i = 0; i < 8; i++)
+                r[i] = l + i < n ? cells_along(x + at[l + i] + d, width - d) : _mm256_setzero_ps();
+            transpose8(r);
+            for (int64_t i = 0; i < 8 && d + i < width; i++)
+                _mm256_storeu_ps(out + (d + i) * NR + l, _mm256_mul_ps(r[i], factor));
+        }
+}
+
+/* The reverse: rows of `width` floats from n lanes, each times its factor; a factor of 0 gives 0, whatever is there.
+ * `from` has eight more rows than `width`, of anything. */
+static void unpack_panel(const float *from, int64_t n, int64_t width, const float factors[NR], float *x,
+                         const int64_t at[NR])
+{
+    const __m256 zero = _mm256_setzero_ps();
+
+    for (int64_t l = 0; l < n; l += 8) {
+        const __m256 by = _mm256_loadu_ps(factors + l), used = _mm256_cmp_ps(by, zero, _CMP_NEQ_UQ);
+        for (int64_t d = 0; d < width; d += 8) {
+            __m256 r[8];
+            for (int64_t i = 0; i < 8; i++)
+                r[i] = _mm256_and_ps(_mm256_mul_ps(_mm256_loadu_ps(from + (d + i) * NR + l), by), used);
+            transpose8(r);
+            for (int64_t i = 0; i < 8 && l + i < n; i++) {
+                float *to = x + at[l + i] + d;
+                if (d + 8 <= width)
+                    _mm256_storeu_ps(to, r[i]);
+                else
+                    memcpy(to, &r[i], (size_t)(width - d) * sizeof *to);
+            }
+        }
+    }
+}
+
 /* ---- forward ---- */
 
 typedef struct {
@@ -407,11 +420,11 @@ typedef struct {
 } forward_state;
 
 /* Enough items for sixteen threads, and with that as many panels as use a block of keys one after the other. */
-static int64_t panels_together(int64_t n_head, int64_t n_panels)
+static int64_t panels_together(int64_t n_group, int64_t n_panels)
 {
     int64_t n = 4;
 
-    while (n > 1 && n_head * blocks(n_panels, n) < 128)
+    while (n > 1 && n_group * blocks(n_panels, n) < 128)
         n /= 2;
     return n;
 }
@@ -420,13 +433,13 @@ static forward_state forward_state_of(const firn_call *call, firn_team team, par
 {
     forward_state f = {.t = team_state_of(call, team, parts)};
     const shapes *s = &f.t.s;
-    const int64_t n_keys = s->n_q < FEW ? 0 : f.t.n_blocks * BK;
+    const int64_t n_keys = f.t.n_rows <= FEW ? 0 : f.t.n_blocks * BK;
 
-    f.panels = panels_together(s->n_head, f.t.n_panels);
+    f.panels = panels_together(s->n_group, f.t.n_panels);
     f.k_floats = n_keys / STRIP * key_strip(s->hd);
     f.v_floats = n_keys * stripped(s->hv);
     f.panel_floats = (s->hd + stripped(s->hv) + 2) * NR; /* Q', O, maxima, denominators */
-    const int64_t floats = BK * NR + (s->n_q < FEW ? 0 : f.panels * f.panel_floats);
+    const int64_t floats = BK * NR + (f.t.n_rows <= FEW ? 0 : f.panels * f.panel_floats);
     f.k = part(parts, s->n_group * f.k_floats);
     f.v = part(parts, s->n_group * f.v_floats);
     for (int i = 0; i < team.nth; i++) {
@@ -443,10 +456,12 @@ static void pack_keys(const void *state, int64_t item)
     const shapes *s = &f->t.s;
     const int64_t g = item / f->t.n_blocks, j0 = item % f->t.n_blocks * BK;
     const float *rows[BK];
+    bool seen[BK];
 
-    block_rows(&f->t, j0, s->k + g * s->k1, s->k2, rows);
+    seen_keys(&f->t, j0, seen);
+    block_rows(&f->t, seen, s->k + g * s->k1 + j0 * s->k2, s->k2, rows);
     pack_key_strips(rows, s->hd, f->k + g * f->k_floats + j0 / STRIP * key_strip(s->hd));
-    block_rows(&f->t, j0, s->v + g * s->v1, s->v2, rows);
+    block_rows(&f->t, seen, s->v + g * s->v1 + j0 * s->v2, s->v2, rows);
     pack_value_strips(rows, s->hv, f->t.n_blocks * BK, f->v + g * f->v_floats + j0 * strip_width(s->hv));
 }
 
@@ -523,19 +538,21 @@ static void panel_block(const forward_state *f, int64_t g, const panel_range *r,
         strip_product(w, to - from, v + d * f->t.n_blocks * BK + from * w, scores, o + d * NR, begun);
 }
 
-static void finish_panel(const forward_state *f, int64_t head, const panel_range *r, const float *panel)
+static void finish_panel(const forward_state *f, int64_t g, const panel_range *r, const float *panel)
 {
     const shapes *s = &f->t.s;
     const float *o = panel + s->hd * NR, *top = o + stripped(s->hv) * NR, *below = top + NR;
-    float *y = f->t.call->dst, *lse = y + s->hv * s->n_head * s->n_q, factors[NR];
+    float *y = f->t.call->dst, *lse = y + s->hv * s->n_head * s->n_q, factors[NR] = {0};
+    int64_t at[NR];
 
-    for (int64_t l = 0; l < NR; l++) {
+    lane_offsets(&f->t, g, r, 1, s->n_head, at);
+    for (int64_t l = 0; l < r->n; l++) {
         const bool any = r->first[l] < r->last[l];
         factors[l] = any ? 1.0f / below[l] : 0.0f;
-        if (l < r->n)
-            lse[head + (r->t0 + l) * s->n_head] = any ? top[l] + logf(below[l]) : 0.0f;
+        lse[at[l]] = any ? top[l] + logf(below[l]) : 0.0f;
     }
-    unpack_panel(o, r->n, s->hv, factors, y + (head + r->t0 * s->n_head) * s->hv, s->n_head * s->hv);
+    lane_offsets(&f->t, g, r, s->hv, s->n_head * s->hv, at);
+    unpack_panel(o, r->n, s->hv, factors, y, at);
 }
 
 /* The later panels first: under a causal mask they are the longer ones. */
@@ -543,20 +560,21 @@ static void forward_item(const void *state, int64_t item)
 {
     const forward_state *f = state;
     const shapes *s = &f->t.s;
-    const int64_t head = item % s->n_head, p0 = (blocks(f->t.n_panels, f->panels) - 1 - item / s->n_head) * f->panels;
+    const int64_t g = item % s->n_group, p0 = (blocks(f->t.n_panels, f->panels) - 1 - item / s->n_group) * f->panels;
     const int64_t n = firn_min_i64(f->panels, f->t.n_panels - p0);
     const float *sinks = f->t.call->src[SINKS];
     const float by = s->cap > 0 ? s->scale / s->cap : s->scale;
     float *panels = f->t.scratch + BK * NR;
-    int64_t low = s->n_kv, high = 0;
+    int64_t low = s->n_kv, high = 0, at[NR];
     panel_range r[4];
 
     for (int64_t i = 0; i < n; i++) {
         float *panel = panels + i * f->panel_floats, *top = panel + (s->hd + stripped(s->hv)) * NR, *below = top + NR;
         r[i] = panel_at(&f->t, p0 + i);
-        pack_panel(s->q + r[i].t0 * s->q2 + head * s->q1, s->q2, r[i].n, s->hd, by, panel);
-        for (int l = 0; l < NR; l++) {
-            top[l] = sinks ? sinks[head] : -INFINITY;
+        lane_offsets(&f->t, g, &r[i], s->q1, s->q2, at);
+        pack_panel(s->q, at, r[i].n, s->hd, by, panel);
+        for (int64_t l = 0; l < NR; l++) {
+            top[l] = sinks ? sinks[g * f->t.group + (r[i].r0 + l) % f->t.group] : -INFINITY;
             below[l] = sinks ? 1.0f : 0.0f;
         }
         low = firn_min_i64(low, r[i].low);
@@ -565,12 +583,12 @@ static void forward_item(const void *state, int64_t item)
     for (int64_t j0 = low / BK * BK; j0 < high; j0 += BK)
         for (int64_t i = 0; i < n; i++)
             if (r[i].low < j0 + BK && r[i].high > j0)
-                panel_block(f, head / f->t.group, &r[i], j0, panels + i * f->panel_floats);
+                panel_block(f, g, &r[i], j0, panels + i * f->panel_floats);
     for (int64_t i = 0; i < n; i++)
-        finish_panel(f, head, &r[i], panels + i * f->panel_floats);
+        finish_panel(f, g, &r[i], panels + i * f->panel_floats);
 }
 
-/* ---- few queries: one head of one at a time, keys and values where they lie ---- */
+/* ---- few rows: one at a time, keys and values where they lie ---- */
 
 INLINE float dot_of(const float *a, const float *b, int64_t n)
 {
@@ -607,14 +625,14 @@ static void scale_row(float *y, int64_t n, float by)
         y[d] *= by;
 }
 
-static void query_item(const void *state, int64_t item)
+static void row_item(const void *state, int64_t item)
 {
     const forward_state *f = state;
     const shapes *s = &f->t.s;
-    const int64_t head = item % s->n_head, t = item / s->n_head, g = head / f->t.group;
-    const int64_t first = f->t.first[t], last = f->t.last[t];
+    const int64_t head = item / s->n_q, t = item % s->n_q, g = head / f->t.group, at = head + t * s->n_head;
+    const int64_t first = f->t.first[t * f->t.group], last = f->t.last[t * f->t.group];
     const float *q = s->q + t * s->q2 + head * s->q1, *sinks = f->t.call->src[SINKS];
-    float *y = (float *)f->t.call->dst + item * s->hv, *p = f->t.scratch;
+    float *y = (float *)f->t.call->dst + at * s->hv, *p = f->t.scratch;
     float top = sinks ? sinks[head] : -INFINITY, below = sinks ? 1.0f : 0.0f;
 
     memset(y, 0, (size_t)s->hv * sizeof *y);
@@ -653,7 +671,7 @@ static void query_item(const void *state, int64_t item)
     const bool any = first < last;
     if (any)
         scale_row(y, s->hv, 1.0f / below);
-    ((float *)f->t.call->dst)[s->hv * s->n_head * s->n_q + item] = any ? top + logf(below) : 0.0f;
+    ((float *)f->t.call->dst)[s->hv * s->n_head * s->n_q + at] = any ? top + logf(below) : 0.0f;
 }
 
 static void attention_forward(const firn_call *call, firn_team team)
@@ -663,12 +681,12 @@ static void attention_forward(const firn_call *call, firn_team team)
 
     team_begin(&f.t);
     firn_team_barrier(team);
-    if (f.t.s.n_q < FEW) {
-        deal(&f.t, f.t.s.n_q * f.t.s.n_head, query_item, &f);
+    if (f.t.n_rows <= FEW) {
+        deal(&f.t, f.t.s.n_q * f.t.s.n_head, row_item, &f);
         return;
     }
     deal(&f.t, f.t.s.n_group * f.t.n_blocks, pack_keys, &f);
-    deal(&f.t, f.t.s.n_head * blocks(f.t.n_panels, f.panels), forward_item, &f);
+    deal(&f.t, f.t.s.n_group * blocks(f.t.n_panels, f.panels), forward_item, &f);
 }
 
 static size_t forward_work(const firn_tensor *node, int n_threads)
