@@ -321,8 +321,14 @@ static void pack_value_strips(const float *const rows[BK], int64_t width, int64_
     const int64_t w = strip_width(width);
 
     for (int64_t j = 0; j < BK; j++)
-        for (int64_t s = 0, at = 0; at < width; s++, at += w)
-            vf_store_part(to + s * n_keys * w + j * w, w, vf_load_part(rows[j] + at, width - at));
+        for (int64_t s = 0, at = 0; at < width; s++, at += w) {
+            float *out = to + s * n_keys * w + j * w;
+            const vf v = vf_load_part(rows[j] + at, width - at);
+            if ((BK - j) * w >= LANES) /* what is too much is overwritten by the keys that follow */
+                vf_store(out, v);
+            else
+                vf_store_part(out, w, v);
+        }
 }
 
 /* ---- panels ---- */
@@ -625,53 +631,75 @@ static void scale_row(float *y, int64_t n, float by)
         y[d] *= by;
 }
 
-static void row_item(const void *state, int64_t item)
+/* One row of q against up to BK keys that it sees; y, the maximum and the denominator run on. */
+static void row_block(const shapes *s, const float *q, const float *k, const float *v, int64_t n, float *p, float *y,
+                      float *top, float *below)
+{
+    static const int32_t lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    vf highest = vf_of(*top), sum = vf_zero();
+    float next = -INFINITY;
+
+    for (int64_t j = 0; j < n; j++)
+        p[j] = dot_of(q, k + j * s->k2, s->hd);
+    for (int64_t j = 0; j < n; j += LANES) {
+        vf x = vf_load(p + j);
+        if (s->cap > 0)
+            x = vf_of(s->cap) * vf_tanh(x * vf_of(s->scale / s->cap));
+        else
+            x = x * vf_of(s->scale);
+        x = vf_select((vi)(vi_load(lanes) < (int32_t)(n - j)), x, vf_of(-INFINITY));
+        vf_store(p + j, x);
+        highest = vf_max(x, highest);
+    }
+    for (int l = 0; l < LANES; l++)
+        next = highest[l] > next ? highest[l] : next;
+    const float shift = next == -INFINITY ? 0 : next;
+    const vf shrink = vf_exp(vf_of(*top - shift));
+    for (int64_t j = 0; j < n; j += LANES) {
+        const vf e = vf_exp(vf_load(p + j) - vf_of(shift));
+        vf_store(p + j, e);
+        sum += e;
+    }
+    if (next != *top)
+        scale_row(y, s->hv, shrink[0]);
+    *below = *below * shrink[0] + vf_sum(sum);
+    *top = next;
+    add_values(s, v, n, p, y);
+}
+
+/* All queries of a head; each block of keys is read once. */
+static void head_item(const void *state, int64_t head)
 {
     const forward_state *f = state;
     const shapes *s = &f->t.s;
-    const int64_t head = item / s->n_q, t = item % s->n_q, g = head / f->t.group, at = head + t * s->n_head;
-    const int64_t first = f->t.first[t * f->t.group], last = f->t.last[t * f->t.group];
-    const float *q = s->q + t * s->q2 + head * s->q1, *sinks = f->t.call->src[SINKS];
-    float *y = (float *)f->t.call->dst + at * s->hv, *p = f->t.scratch;
-    float top = sinks ? sinks[head] : -INFINITY, below = sinks ? 1.0f : 0.0f;
+    const int64_t g = head / f->t.group, group = f->t.group;
+    const float *sinks = f->t.call->src[SINKS];
+    float *y = (float *)f->t.call->dst + head * s->hv, *lse = (float *)f->t.call->dst + s->hv * s->n_head * s->n_q;
+    float top[FEW], below[FEW];
+    int64_t low = s->n_kv, high = 0;
 
-    memset(y, 0, (size_t)s->hv * sizeof *y);
-    for (int64_t j0 = first; j0 < last; j0 += BK) {
-        const int64_t n = firn_min_i64(BK, last - j0);
-        vf highest = vf_of(top), sum = vf_zero();
-        for (int64_t j = 0; j < n; j++)
-            p[j] = dot_of(q, s->k + g * s->k1 + (j0 + j) * s->k2, s->hd);
-        for (int64_t j = 0; j < n; j += LANES) {
-            vf x = vf_load(p + j);
-            if (s->cap > 0)
-                x = vf_of(s->cap) * vf_tanh(x * vf_of(s->scale / s->cap));
-            else
-                x = x * vf_of(s->scale);
-            const vi lane = vi_load((const int32_t[16]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-            x = vf_select((vi)(lane < (int32_t)(n - j)), x, vf_of(-INFINITY));
-            vf_store(p + j, x);
-            highest = vf_max(x, highest);
-        }
-        float next = -INFINITY;
-        for (int l = 0; l < LANES; l++)
-            next = highest[l] > next ? highest[l] : next;
-        const float shift = next == -INFINITY ? 0 : next;
-        const vf shrink = vf_exp(vf_of(top - shift));
-        for (int64_t j = 0; j < n; j += LANES) {
-            const vf e = vf_exp(vf_load(p + j) - vf_of(shift));
-            vf_store(p + j, e);
-            sum += e;
-        }
-        if (next != top)
-            scale_row(y, s->hv, shrink[0]);
-        below = below * shrink[0] + vf_sum(sum);
-        top = next;
-        add_values(s, s->v + g * s->v1 + j0 * s->v2, n, p, y);
+    for (int64_t t = 0; t < s->n_q; t++) {
+        top[t] = sinks ? sinks[head] : -INFINITY;
+        below[t] = sinks ? 1.0f : 0.0f;
+        memset(y + t * s->n_head * s->hv, 0, (size_t)s->hv * sizeof *y);
+        low = firn_min_i64(low, f->t.first[t * group]);
+        high = firn_max_i64(high, f->t.last[t * group]);
     }
-    const bool any = first < last;
-    if (any)
-        scale_row(y, s->hv, 1.0f / below);
-    ((float *)f->t.call->dst)[s->hv * s->n_head * s->n_q + at] = any ? top + logf(below) : 0.0f;
+    for (int64_t j0 = low / BK * BK; j0 < high; j0 += BK)
+        for (int64_t t = 0; t < s->n_q; t++) {
+            const int64_t from = firn_max_i64(f->t.first[t * group], j0),
+                          to = firn_min_i64(f->t.last[t * group], j0 + BK);
+            if (from < to)
+                row_block(s, s->q + t * s->q2 + head * s->q1, s->k + g * s->k1 + from * s->k2,
+                          s->v + g * s->v1 + from * s->v2, to - from, f->t.scratch, y + t * s->n_head * s->hv, &top[t],
+                          &below[t]);
+        }
+    for (int64_t t = 0; t < s->n_q; t++) {
+        const bool any = f->t.first[t * group] < f->t.last[t * group];
+        if (any)
+            scale_row(y + t * s->n_head * s->hv, s->hv, 1.0f / below[t]);
+        lse[head + t * s->n_head] = any ? top[t] + logf(below[t]) : 0.0f;
+    }
 }
 
 static void attention_forward(const firn_call *call, firn_team team)
@@ -682,7 +710,7 @@ static void attention_forward(const firn_call *call, firn_team team)
     team_begin(&f.t);
     firn_team_barrier(team);
     if (f.t.n_rows <= FEW) {
-        deal(&f.t, f.t.s.n_q * f.t.s.n_head, row_item, &f);
+        deal(&f.t, f.t.s.n_head, head_item, &f);
         return;
     }
     deal(&f.t, f.t.s.n_group * f.t.n_blocks, pack_keys, &f);
