@@ -4,7 +4,6 @@
 #include "core/random.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { RECENT = 64 };
 
@@ -21,7 +20,7 @@ struct firn_sampler {
     uint64_t step;
     int32_t recent[RECENT];
     int n_recent, at;
-    candidate *candidates; /* [n_vocab] */
+    candidate *candidates; /* [n_vocab]: a heap, and behind it what was taken from it, the best last */
 };
 
 firn_status firn_sampler_create(firn_context *ctx, const firn_sample_params *params, int64_t n_vocab,
@@ -90,29 +89,75 @@ static void penalize(firn_sampler *s)
     }
 }
 
+/* Of a heap of n candidates whose parents come before their children by by_logit. */
+static void sift_down(candidate *heap, int64_t at, int64_t n)
+{
+    const candidate c = heap[at];
+
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && by_logit(&heap[child + 1], &heap[child]) < 0)
+            child++;
+        if (by_logit(&c, &heap[child]) < 0)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = c;
+}
+
+/* Moves the best candidate of the heap to its end, and that out of it. */
+static const candidate *take_best(candidate *heap, int64_t *n)
+{
+    const candidate best = heap[0];
+
+    heap[0] = heap[--*n];
+    heap[*n] = best;
+    sift_down(heap, 0, *n);
+    return &heap[*n];
+}
+
+/* A vocabulary is large and the candidates that count are few: they are taken from a heap as far as they are needed. */
 static int32_t draw(firn_sampler *s)
 {
     const firn_sample_params *p = &s->params;
     candidate *c = s->candidates;
-    int64_t n = s->n_vocab, m = 0;
+    const int64_t n = s->n_vocab, all = p->top_k > 0 && p->top_k < n ? p->top_k : n;
+    int64_t heap = n, m = 0; /* m: that are chosen from */
     double sum = 0, kept = 0;
 
-    qsort(c, (size_t)n, sizeof *c, by_logit);
-    if (p->top_k > 0 && p->top_k < n)
-        n = p->top_k;
-    for (int64_t i = 0; i < n; i++) {
-        c[i].p = isnan(c[i].logit) ? 0 : exp((double)(c[i].logit - c[0].logit) / (double)p->temperature);
-        sum += c[i].p;
+    for (int64_t i = n / 2; i-- > 0;)
+        sift_down(c, i, n);
+    const float best = c[0].logit;
+    while (all < n && n - heap < all)
+        take_best(c, &heap);
+    for (int64_t i = 0; i < all; i++) {
+        candidate *of = &c[n - 1 - i];
+        of->p = isnan(of->logit) ? 0 : exp((double)(of->logit - best) / (double)p->temperature);
+        sum += of->p;
     }
-    while (m < n && (m == 0 || (kept < (double)p->top_p * sum && c[m].p >= (double)p->min_p * c[0].p)))
-        kept += c[m++].p;
+    const bool whole = p->top_p >= 1 && p->min_p <= 0;
+    while (!whole && m < all) {
+        const candidate *next = m < n - heap ? &c[n - 1 - m] : take_best(c, &heap);
+        if (m > 0 && (kept >= (double)p->top_p * sum || next->p < (double)p->min_p)) /* the best one's p is 1 */
+            break;
+        kept += next->p;
+        m++;
+    }
+    if (whole) {
+        m = all;
+        kept = sum;
+    }
     double x = (double)(firn_random(p->seed, 0, s->step) >> 11) * 0x1p-53 * kept;
-    for (int64_t i = 0; i < m - 1; i++) {
-        if (x < c[i].p)
-            return c[i].id;
-        x -= c[i].p;
+    const candidate *chosen = NULL;
+    for (int64_t i = 0; i < m; i++) {
+        const candidate *next = i < n - heap ? &c[n - 1 - i] : take_best(c, &heap);
+        if (chosen && next->p == 0) /* x passed the last sum by a rounding */
+            break;
+        chosen = next;
+        if (x < next->p)
+            break;
+        x -= next->p;
     }
-    return c[m - 1].id;
+    return chosen->id;
 }
 
 int32_t firn_sampler_next(firn_sampler *s, const float *logits)

@@ -1,6 +1,7 @@
 /* Sampling (model/sample.h) and what firn generate prints. */
 #include "unit/unit.h"
 
+#include "core/random.h"
 #include "model/sample.h"
 
 #include <math.h>
@@ -76,6 +77,70 @@ static void test_draws(void **state)
     assert_int_equal(hits[2] + hits[3], 0);
 }
 
+/* ---- many candidates, against sorting them all ---- */
+
+enum { MANY = 3000 };
+
+typedef struct {
+    int32_t id;
+    double logit, p;
+} sorted;
+
+static int falling(const void *a, const void *b)
+{
+    const sorted *p = a, *q = b;
+
+    return p->logit != q->logit ? (p->logit < q->logit ? 1 : -1) : p->id - q->id;
+}
+
+static int32_t by_sorting(const firn_sample_params *p, const float *many, uint64_t step)
+{
+    static sorted c[MANY];
+    double sum = 0, kept = 0;
+    int n = p->top_k > 0 ? p->top_k : MANY, m = 0;
+
+    for (int i = 0; i < MANY; i++)
+        c[i] = (sorted){i, many[i], 0};
+    qsort(c, MANY, sizeof *c, falling);
+    for (int i = 0; i < n; i++)
+        sum += c[i].p = exp((c[i].logit - c[0].logit) / (double)p->temperature);
+    while (m < n && (m == 0 || (kept < (double)p->top_p * sum && c[m].p >= (double)p->min_p)))
+        kept += c[m++].p;
+    double x = (double)(firn_random(p->seed, 0, step) >> 11) * 0x1p-53 * kept;
+    int i = 0;
+    for (; i < m - 1 && x >= c[i].p; i++)
+        x -= c[i].p;
+    return c[i].id;
+}
+
+static void test_many(void **state)
+{
+    static float many[MANY];
+    const firn_sample_params params[] = {
+        {.temperature = 1, .top_p = 1},
+        {.temperature = 3, .top_p = 0.9f},
+        {.temperature = 1, .top_p = 1, .top_k = 7},
+        {.temperature = 2, .top_p = 1, .min_p = 0.05f},
+        {.temperature = 1.5f, .top_p = 0.8f, .top_k = 400, .min_p = 0.001f},
+    };
+    firn_context *ctx = firn_context_create(NULL);
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) /* many are equal */
+        many[i] = (float)(firn_random(3, 1, (uint64_t)i) % 64) / 8;
+    for (size_t k = 0; k < sizeof params / sizeof *params; k++) {
+        firn_sample_params p = params[k];
+        firn_sampler *s;
+        p.repeat_penalty = 1;
+        p.seed = 11 + k;
+        assert_int_equal(firn_sampler_create(ctx, &p, MANY, &s), FIRN_OK);
+        for (uint64_t step = 0; step < 300; step++)
+            assert_int_equal(firn_sampler_next(s, many), by_sorting(&p, many, step));
+        firn_sampler_destroy(s);
+    }
+    firn_context_destroy(ctx);
+}
+
 static void test_greedy(void **state)
 {
     (void)state;
@@ -143,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_many),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_command),
     };
