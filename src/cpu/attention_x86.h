@@ -33,6 +33,7 @@ enum {
     STRIP = FIRN_STRIP,
     BK = STRIP * (LANES == 16 ? 8 : 16), /* keys of a block */
     FEW = NR / 2,                        /* so many rows of a group run one by one */
+    TOGETHER = 8,                        /* panels of an item of the forward at most */
 };
 
 _Static_assert(BK % LANES == 0 && BK % STRIP == 0, "blocks are whole strips and whole vectors");
@@ -425,10 +426,10 @@ typedef struct {
     float *k, *v;                             /* strips */
 } forward_state;
 
-/* Enough items for sixteen threads, and with that as many panels as use a block of keys one after the other. */
+/* As many panels as leave enough items for sixteen threads: they use a block of keys one after the other. */
 static int64_t panels_together(int64_t n_group, int64_t n_panels)
 {
-    int64_t n = 4;
+    int64_t n = TOGETHER;
 
     while (n > 1 && n_group * blocks(n_panels, n) < 128)
         n /= 2;
@@ -572,7 +573,7 @@ static void forward_item(const void *state, int64_t item)
     const float by = s->cap > 0 ? s->scale / s->cap : s->scale;
     float *panels = f->t.scratch + BK * NR;
     int64_t low = s->n_kv, high = 0, at[NR];
-    panel_range r[4];
+    panel_range r[TOGETHER];
 
     for (int64_t i = 0; i < n; i++) {
         float *panel = panels + i * f->panel_floats, *top = panel + (s->hd + stripped(s->hv)) * NR, *below = top + NR;

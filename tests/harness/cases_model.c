@@ -242,6 +242,10 @@ void attention_cases(case_list *l, const family *f)
     add_case(l, f, FIRN_F32, ATTENTION " scale", 32, 2, 1, 70, 70, CAUSAL, 0, 0, 0, 3);
     add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 0, 5, CAUSAL, 0, 0, 0);
     add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 40, 200, CACHE, 1, 0, 0);
+    for (int i = 0; i < 2; i++) { /* more keys than a kernel keeps scores of at a time */
+        add_case(l, f, FIRN_F32, ATTENTION, 8, 2, 1, 40, 1200, CACHE, i, 0, 0);
+        add_case(l, f, FIRN_F32, ATTENTION, 16, 4, 2 + 2 * i, 180, 1250, RAGGED, 1 - i, 2 * i, i);
+    }
 }
 
 void attention_perf(case_list *l, const family *f)
