@@ -15,7 +15,8 @@
  * alone. The broadcast operands are packed once for all panels into strips, element-major:
  *     key strips    [n_kv / STRIP][hd][STRIP]      K, for S
  *     value strips  [hv / width][n_kv][width]      V, for O; width <= STRIP divides hv evenly, nearly
- * Keys that no query sees become zeros there: whatever they held, 0 times it is 0.
+ * Keys that no query sees become zeros there: whatever they held, 0 times it is 0. Blocks of keys are counted from the
+ * first one that any query sees: where a key/value cache keeps it (model/cache.c) does not show in the bits.
  *
  * Few rows leave lanes empty: each then walks its keys and values where they lie. */
 #ifndef FIRN_CPU_ATTENTION_X86_H
@@ -422,6 +423,7 @@ static void unpack_panel(const float *from, int64_t n, int64_t width, const floa
 typedef struct {
     team_state t;
     int64_t panels;                           /* of an item */
+    int64_t origin;                           /* the key with which blocks begin */
     int64_t k_floats, v_floats, panel_floats; /* of a group's strips; of a panel in scratch */
     float *k, *v;                             /* strips */
 } forward_state;
@@ -457,19 +459,32 @@ static forward_state forward_state_of(const firn_call *call, firn_team team, par
     return f;
 }
 
+/* The blocks from the first key that a query sees to the last. */
+static void place_blocks(forward_state *f)
+{
+    int64_t low = f->t.s.n_kv, high = 0;
+
+    for (int64_t panel = 0; panel < f->t.n_panels; panel++) {
+        low = firn_min_i64(low, f->t.low[panel]);
+        high = firn_max_i64(high, f->t.high[panel]);
+    }
+    f->origin = low;
+    f->t.n_blocks = low < high ? blocks(high - low, BK) : 0;
+}
+
 static void pack_keys(const void *state, int64_t item)
 {
     const forward_state *f = state;
     const shapes *s = &f->t.s;
-    const int64_t g = item / f->t.n_blocks, j0 = item % f->t.n_blocks * BK;
+    const int64_t g = item / f->t.n_blocks, at = item % f->t.n_blocks * BK, j0 = f->origin + at;
     const float *rows[BK];
     bool seen[BK];
 
     seen_keys(&f->t, j0, seen);
     block_rows(&f->t, seen, s->k + g * s->k1 + j0 * s->k2, s->k2, rows);
-    pack_key_strips(rows, s->hd, f->k + g * f->k_floats + j0 / STRIP * key_strip(s->hd));
+    pack_key_strips(rows, s->hd, f->k + g * f->k_floats + at / STRIP * key_strip(s->hd));
     block_rows(&f->t, seen, s->v + g * s->v1 + j0 * s->v2, s->v2, rows);
-    pack_value_strips(rows, s->hv, f->t.n_blocks * BK, f->v + g * f->v_floats + j0 * strip_width(s->hv));
+    pack_value_strips(rows, s->hv, f->t.n_blocks * BK, f->v + g * f->v_floats + at * strip_width(s->hv));
 }
 
 /* Scores [from, to) of the panel become exp(score - maximum): the running maxima rise, denominators and results of the
@@ -537,12 +552,13 @@ static void panel_block(const forward_state *f, int64_t g, const panel_range *r,
     const bool begun = r->low < j0;
     float *scores = f->t.scratch, *o = panel + s->hd * NR, *top = o + stripped(s->hv) * NR, *below = top + NR;
 
-    for (int64_t j = from / STRIP * STRIP; j < to; j += STRIP)
-        strip_product(STRIP, s->hd, k + j / STRIP * key_strip(s->hd), panel, scores + (j - j0) * NR, false);
+    for (int64_t j = from - (from - j0) % STRIP; j < to; j += STRIP)
+        strip_product(STRIP, s->hd, k + (j - f->origin) / STRIP * key_strip(s->hd), panel, scores + (j - j0) * NR,
+                      false);
     scores += (from - j0) * NR;
     soften(s, r, from, to, scores, top, below, begun ? o : NULL);
     for (int64_t d = 0; d < s->hv; d += w)
-        strip_product(w, to - from, v + d * f->t.n_blocks * BK + from * w, scores, o + d * NR, begun);
+        strip_product(w, to - from, v + d * f->t.n_blocks * BK + (from - f->origin) * w, scores, o + d * NR, begun);
 }
 
 static void finish_panel(const forward_state *f, int64_t g, const panel_range *r, const float *panel)
@@ -587,7 +603,7 @@ static void forward_item(const void *state, int64_t item)
         low = firn_min_i64(low, r[i].low);
         high = firn_max_i64(high, r[i].high);
     }
-    for (int64_t j0 = low / BK * BK; j0 < high; j0 += BK)
+    for (int64_t j0 = low - (low - f->origin) % BK; j0 < high; j0 += BK)
         for (int64_t i = 0; i < n; i++)
             if (r[i].low < j0 + BK && r[i].high > j0)
                 panel_block(f, g, &r[i], j0, panels + i * f->panel_floats);
@@ -686,7 +702,7 @@ static void head_item(const void *state, int64_t head)
         low = firn_min_i64(low, f->t.first[t * group]);
         high = firn_max_i64(high, f->t.last[t * group]);
     }
-    for (int64_t j0 = low / BK * BK; j0 < high; j0 += BK)
+    for (int64_t j0 = low; j0 < high; j0 += BK)
         for (int64_t t = 0; t < s->n_q; t++) {
             const int64_t from = firn_max_i64(f->t.first[t * group], j0),
                           to = firn_min_i64(f->t.last[t * group], j0 + BK);
@@ -714,6 +730,7 @@ static void attention_forward(const firn_call *call, firn_team team)
         deal(&f.t, f.t.s.n_head, head_item, &f);
         return;
     }
+    place_blocks(&f);
     deal(&f.t, f.t.s.n_group * f.t.n_blocks, pack_keys, &f);
     deal(&f.t, f.t.s.n_group * blocks(f.t.n_panels, f.panels), forward_item, &f);
 }
