@@ -1,5 +1,6 @@
 /* firn finetune: the options, what a person sees while it runs, and Ctrl-C. The run itself is train/run.c. */
 #include "cmd.h"
+#include "core/file.h"
 #include "train/machine.h"
 #include "train/options.h"
 
@@ -15,8 +16,10 @@ static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int signal)
 {
-    if (stop_signal)
+    if (stop_signal) {
+        firn_out_discard();
         _exit(128 + signal);
+    }
     stop_signal = signal;
 }
 

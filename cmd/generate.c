@@ -7,6 +7,7 @@
 #include "model/sample.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
+#include "text/unicode.h"
 #include "train/machine.h"
 
 #include <jansson.h>
@@ -217,12 +218,30 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
     return a->text.status == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
-/* Bytes that are no UTF-8 make no JSON string: then it is empty. */
+static bool is_utf8(const char *s)
+{
+    uint32_t code = 0;
+
+    for (size_t left = strlen(s), n; left && code != UINT32_MAX; s += n, left -= n)
+        n = firn_utf8_decode(s, left, &code);
+    return code != UINT32_MAX;
+}
+
+/* A JSON string is UTF-8: U+FFFD for each byte that is not, as where a limit cut the last character. NULL: memory was
+ * short. */
 static json_t *json_bytes(const firn_text *text)
 {
-    json_t *j = json_stringn(firn_text_cstr(text), text->size);
+    firn_text utf8;
+    uint32_t code;
 
-    return j ? j : json_string("");
+    firn_text_init(&utf8, text->ctx, 0);
+    for (size_t at = 0, n; at < text->size; at += n) {
+        n = firn_utf8_decode(text->data + at, text->size - at, &code);
+        firn_text_codepoint(&utf8, code);
+    }
+    json_t *j = utf8.status == FIRN_OK ? json_stringn(firn_text_cstr(&utf8), utf8.size) : NULL;
+    firn_text_free(&utf8);
+    return j;
 }
 
 static json_t *json_ids(const int32_t *ids, int64_t n)
@@ -328,6 +347,8 @@ static bool one_line(talk *t, const char *path, int line, const char *text, size
         ok = one_prompt(t, json_string_value(prompt), json_string_length(prompt));
     else if (are_messages(messages))
         ok = continue_messages(t, messages);
+    else if (!j)
+        ok = (cmd_fail("%s:%d: %s", path, line, error.text), false);
     else
         ok = (cmd_fail("%s:%d: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each", path,
                        line),
@@ -354,7 +375,9 @@ static bool each_prompt(talk *t)
         n -= n > 0 && s[n - 1] == '\r';
         if (n > 0) {
             if (!t->w->json) {
-                printf("> %.*s\n", (int)n, s);
+                fputs("> ", stdout);
+                fwrite(s, 1, n, stdout);
+                putchar('\n');
                 fflush(stdout);
             }
             ok = one_line(t, path, line, s, n);
@@ -485,6 +508,8 @@ int cmd_generate(int argc, char **argv)
         return cmd_usage("generate", "give either --prompt or --prompts");
     if (w.system && !w.chat)
         return cmd_usage("generate", "--system needs --chat");
+    if (w.system && !is_utf8(w.system))
+        return cmd_usage("generate", "--system is not valid UTF-8");
     if (w.history && (w.prompt || w.prompts || !w.chat))
         return cmd_usage("generate", "--history is for a conversation: --chat without prompts");
     w.sample = (firn_sample_params){.temperature = (float)temperature,

@@ -1,6 +1,9 @@
 /* firn: finds the subcommand and runs it. */
 #include "cmd.h"
 
+#include "core/file.h"
+
+#include <signal.h>
 #include <string.h>
 
 #define COMMAND(name, function, line) int function(int argc, char **argv);
@@ -28,8 +31,27 @@ static void help(FILE *out)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].line);
 }
 
+/* What a signal ends leaves nothing half-written behind. */
+static void leave(int number)
+{
+    firn_out_discard();
+    raise(number); /* comes when this returns, and finds no handler */
+}
+
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    struct sigaction action = {.sa_handler = leave, .sa_flags = (int)SA_RESETHAND}, old;
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+}
+
 int main(int argc, char **argv)
 {
+    catch_signals();
     if (argc < 2) {
         help(stderr);
         return 2;

@@ -2,7 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +17,12 @@ enum { OUT_BUFFER = 1 << 20 };
 static firn_status fail_errno(firn_context *ctx, const char *what, const char *path)
 {
     return firn_fail(ctx, FIRN_ERR_IO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+static firn_status no_file(firn_context *ctx, const char *what, const char *path, mode_t mode)
+{
+    return firn_fail(ctx, FIRN_ERR_IO, "cannot %s %s: it is %s, not a file", what, path,
+                     S_ISDIR(mode) ? "a folder" : "a device or pipe");
 }
 
 static firn_status open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st)
@@ -28,8 +37,7 @@ static firn_status open_regular(firn_context *ctx, const char *path, int *fd, st
     }
     if (!S_ISREG(st->st_mode)) {
         close(*fd);
-        return firn_fail(ctx, FIRN_ERR_IO, "cannot read %s: it is %s, not a file", path,
-                         S_ISDIR(st->st_mode) ? "a folder" : "a device or pipe");
+        return no_file(ctx, "read", path, st->st_mode);
     }
     return FIRN_OK;
 }
@@ -132,22 +140,51 @@ struct firn_out {
     uint64_t offset; /* with what is still buffered */
     size_t buffered;
     firn_status status;
-    char *path, *temporary;
+    char *path, *target, *temporary; /* target: what path leads to, where that is a link */
+    _Atomic(char *) *listed;         /* where firn_out_discard finds `temporary`; NULL: it does not */
     uint8_t buffer[OUT_BUFFER];
 };
+
+/* Temporary files that are being written. Who takes a name out of here owns it. */
+static _Atomic(char *) unfinished[8];
+
+static void list(firn_out *out)
+{
+    for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished && !out->listed; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&unfinished[i], &none, out->temporary))
+            out->listed = &unfinished[i];
+    }
+}
+
+void firn_out_discard(void)
+{
+    for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished; i++) {
+        const char *path = atomic_exchange(&unfinished[i], NULL);
+        if (path)
+            unlink(path);
+    }
+}
 
 static void out_free(firn_out *out)
 {
     if (out->fd >= 0)
         close(out->fd);
     firn_free(out->ctx, out->path);
-    firn_free(out->ctx, out->temporary);
+    firn_free(out->ctx, out->target);
+    if (!out->listed || atomic_exchange(out->listed, NULL))
+        firn_free(out->ctx, out->temporary);
     firn_free(out->ctx, out);
 }
 
 firn_status firn_out_open(firn_context *ctx, const char *path, firn_out **result)
 {
+    char target[PATH_MAX];
+    struct stat st;
+
     *result = NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* the rename would put a file in a device's place */
+        return no_file(ctx, "write", path, st.st_mode);
     firn_out *out = firn_alloc(ctx, sizeof *out);
     if (!out)
         return FIRN_ERR_MEMORY;
@@ -156,20 +193,23 @@ firn_status firn_out_open(firn_context *ctx, const char *path, firn_out **result
     out->offset = 0;
     out->buffered = 0;
     out->status = FIRN_OK;
-    const size_t n = strlen(path) + 32;
+    out->listed = NULL;
     out->path = firn_strdup(ctx, path);
+    out->target = firn_strdup(ctx, realpath(path, target) ? target : path);
+    const size_t n = out->target ? strlen(out->target) + 32 : 0;
     out->temporary = firn_alloc(ctx, n);
-    if (!out->path || !out->temporary) {
+    if (!out->path || !out->target || !out->temporary) {
         out_free(out);
         return FIRN_ERR_MEMORY;
     }
-    snprintf(out->temporary, n, "%s.tmp%ld", path, (long)getpid());
+    snprintf(out->temporary, n, "%s.tmp%ld", out->target, (long)getpid());
     out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out->fd < 0) {
         const firn_status s = fail_errno(ctx, "write", path);
         out_free(out);
         return s;
     }
+    list(out);
     *result = out;
     return FIRN_OK;
 }
@@ -242,11 +282,11 @@ firn_status firn_out_commit(firn_out *out)
     if (s == FIRN_OK) {
         const int closed = close(out->fd);
         out->fd = -1;
-        if (closed < 0 || rename(out->temporary, out->path) < 0)
+        if (closed < 0 || rename(out->temporary, out->target) < 0)
             s = fail_errno(out->ctx, "write", out->path);
     }
     if (s == FIRN_OK)
-        sync_parent(out->path);
+        sync_parent(out->target);
     else
         unlink(out->temporary);
     out_free(out);

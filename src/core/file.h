@@ -21,7 +21,7 @@ void firn_map_release(const firn_map *map, size_t offset, size_t size);
  * refused (0: no limit). */
 firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size);
 
-/* A file being written: `path` does not change until firn_out_commit. */
+/* A file being written: `path` does not change until firn_out_commit. A folder or device of that name is refused. */
 typedef struct firn_out firn_out;
 
 firn_status firn_out_open(firn_context *ctx, const char *path, firn_out **out);
@@ -33,6 +33,9 @@ uint64_t firn_out_offset(const firn_out *out);
 firn_status firn_out_commit(firn_out *out);
 /* Removes the temporary file. NULL is fine. */
 void firn_out_abort(firn_out *out);
+/* Removes the temporary files of whatever this process is writing (of the first eight at once), for the handler of a
+ * signal that ends it. */
+void firn_out_discard(void);
 /* open, write, commit. */
 firn_status firn_file_write(firn_context *ctx, const char *path, const void *data, size_t size);
 

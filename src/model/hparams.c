@@ -109,7 +109,7 @@ static firn_status rope(firn_context *ctx, firn_model *m)
     if (m->arch->rope_all && n_rot != hp->head_k)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.dimension_count is %lld, it must equal the head's %lld values",
                          m->arch->name, (long long)n_rot, (long long)hp->head_k);
-    if (!(base > 0) || factor < 0 || n_orig <= 0)
+    if (!(base > 1) || factor < 0 || n_orig <= 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "the rotary metadata of %s makes no sense: base %g, factor %g",
                          m->arch->name, (double)base, (double)factor);
     const bool none = is(type, "none"), yarn = is(type, "yarn");
@@ -150,8 +150,8 @@ static firn_status windows(firn_context *ctx, firn_model *m)
         return FIRN_OK;
     FIRN_TRY(firn_key_u32(ctx, m, "attention.sliding_window", true, &m->hp.window));
     FIRN_TRY(firn_key_f32(ctx, m, "rope.freq_base_swa", false, &base));
-    if (!(base > 0))
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.freq_base_swa is %g, and a base is positive", m->arch->name,
+    if (!(base > 1))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.freq_base_swa is %g, and a base is above 1", m->arch->name,
                          (double)base);
     const firn_kv *kv = firn_gguf_kv(m->gguf, firn_key(key, m, "attention.sliding_window_pattern"));
     if (kv && kv->type == FIRN_KV_ARRAY)
@@ -377,9 +377,12 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
             "%s.block_count is %lld, nextn_predict_layers of them %lld; 1 to %d blocks are possible, and at "
             "least 1 must be left to run",
             arch, (long long)hp->n_block, (long long)nextn, MAX_LAYERS);
-    if (hp->n_embd <= 0 || hp->n_ctx_train <= 0 || hp->norm_eps < 0)
+    if (hp->n_embd <= 0 || hp->n_ctx_train <= 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.embedding_length %lld and context_length %lld must be positive",
                          arch, (long long)hp->n_embd, (long long)hp->n_ctx_train);
+    if (hp->norm_eps < 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.attention.layer_norm_rms_epsilon is %g, and it cannot be negative",
+                         arch, (double)hp->norm_eps);
     if (!causal)
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "%s is false: attention that sees the future is not supported",
                          key);

@@ -665,7 +665,9 @@ static void test_rotation_of_windows(void **state)
     free(of_both);
     check_generator(draw_rotated(from, a, b, NULL, 4));
     check_slopes(draw_rotated(draw_smooth(firn_random_shape_find("tiny-gpt-oss")), a, b, NULL, 2));
-    model_refused(draw_rotated(from, a, -1, NULL, 4), "gpt-oss.rope.freq_base_swa is -1, and a base is positive");
+    model_refused(draw_rotated(from, 1, 0, NULL, 4), "the rotary metadata of gpt-oss makes no sense: base 1");
+    model_refused(draw_rotated(from, a, 1, NULL, 4), "gpt-oss.rope.freq_base_swa is 1, and a base is above 1");
+    model_refused(draw_rotated(from, a, -1, NULL, 4), "gpt-oss.rope.freq_base_swa is -1, and a base is above 1");
 }
 
 /* ---- the router ---- */

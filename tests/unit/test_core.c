@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void errors_are_kept_and_prefixed(void **state)
@@ -118,8 +119,26 @@ static void a_file_appears_whole_or_not_at_all(void **state)
     firn_free(ctx, data);
     assert_int_equal(firn_file_read(ctx, path, 2, &data, &n), FIRN_ERR_IO);
     assert_int_equal(firn_file_read(ctx, dir, 0, &data, &n), FIRN_ERR_IO);
+    char link[64], pipe[64];
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(pipe, sizeof pipe, "%s/pipe", dir);
+    assert_int_equal(symlink("a", link), 0);
+    assert_int_equal(firn_file_write(ctx, link, "through", 7), FIRN_OK);
+    assert_int_equal(firn_file_read(ctx, path, 7, &data, &n), FIRN_OK);
+    assert_string_equal(data, "through");
+    firn_free(ctx, data);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(firn_file_write(ctx, pipe, "new!", 4), FIRN_ERR_IO);
+    assert_non_null(strstr(firn_error(ctx), "/pipe: it is a device or pipe, not a file"));
+    assert_int_equal(unlink(pipe), 0);
+    assert_int_equal(firn_file_write(ctx, dir, "new!", 4), FIRN_ERR_IO);
+    assert_non_null(strstr(firn_error(ctx), "it is a folder, not a file"));
+    assert_int_equal(firn_out_open(ctx, path, &out), FIRN_OK);
+    firn_out_discard();
     unlink(path);
     rmdir(dir); /* fails if a temporary file were left */
+    assert_int_equal(firn_out_commit(out), FIRN_ERR_IO);
     assert_int_not_equal(access(dir, F_OK), 0);
     assert_int_equal(firn_file_read(ctx, path, 0, &data, &n), FIRN_ERR_IO);
     assert_non_null(strstr(firn_error(ctx), path));

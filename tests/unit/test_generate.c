@@ -249,6 +249,30 @@ static void a_conversation_goes_on_where_it_was(void **state)
     write_text("in", "");
 }
 
+static void bytes_that_are_no_text(void **state)
+{
+    (void)state;
+    static const char two_lines[] = "snow\0ice\nthe people\n", first[] = "> snow\0ice\n";
+    FILE *f = fopen(path_of("nul.txt"), "wb");
+    assert_non_null(f);
+    fwrite(two_lines, 1, sizeof two_lines - 1, f);
+    fclose(f);
+    assert_int_equal(firn("generate m.gguf --prompts nul.txt -n 1"), 0);
+    assert_memory_equal(out, first, sizeof first - 1);
+
+    /* One token says a byte that is no character: in JSON it is U+FFFD, not nothing at all. */
+    remove(path_of("bytes.json"));
+    write_text("in", "hi\n");
+    assert_int_equal(firn("generate m.gguf --chat -n 3 --json --history bytes.json"), 0);
+    json_t *j = object(0), *history = json_load_file(path_of("bytes.json"), 0, NULL);
+    const char *text = json_string_value(json_object_get(j, "text"));
+    assert_non_null(strstr(text, "\xef\xbf\xbd"));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(history, 1), "content")), text);
+    json_decref(j);
+    json_decref(history);
+    write_text("in", "");
+}
+
 /* Blocks with a window have let go of what a template's new beginning goes back to: it is fed again. */
 static void a_conversation_may_leave_a_window(void **state)
 {
@@ -301,8 +325,12 @@ static void it_refuses_in_words(void **state)
         {"generate m.gguf --prompts none", 1, "firn: cannot open none: No such file or directory\n"},
         {"generate m.gguf --prompts bad.jsonl", 1,
          "firn: bad.jsonl:2: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each\n"},
+        {"generate m.gguf --prompts broken.jsonl", 1, "firn: broken.jsonl:1: '}' expected near end of file\n"},
+        {"generate m.gguf --chat -p a --system '\xff'", 2,
+         "firn: --system is not valid UTF-8 (firn generate --help)\n"},
         {"generate m.gguf -p ''", 1, "firn: the prompt is empty, and this vocabulary puts nothing in front of it\n"},
     };
+    write_text("broken.jsonl", "{\"prompt\": \"a\"\n");
     write_text("bad.jsonl", "{\"prompt\": \"a\"}\n[]\n");
     check_refusals(cases, sizeof cases / sizeof *cases);
 }
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test(the_end_tokens_end_it),
         cmocka_unit_test(a_full_context_stops),
         cmocka_unit_test(a_conversation_goes_on_where_it_was),
+        cmocka_unit_test(bytes_that_are_no_text),
         cmocka_unit_test(a_conversation_may_leave_a_window),
         cmocka_unit_test(it_refuses_in_words),
     };

@@ -9,8 +9,10 @@
 #include "model/random_model.h"
 #include "model/upcycle.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 static void commands_refuse_in_words(void **state)
@@ -361,6 +363,38 @@ static void a_full_disk_leaves_the_old_file(void **state)
                              "firn: cannot write full.gguf: File too large\n");
 }
 
+static void a_signal_leaves_the_old_file(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    char temporary[64], text[16];
+
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        int status;
+        write_text("s.gguf", "old");
+        const pid_t pid = fork();
+        if (pid == 0) { /* 3.6 GB, if it were let */
+            const int nowhere = open("/dev/null", O_WRONLY);
+            signal(signals[i], SIG_DFL);
+            if (chdir(folder) == 0 && dup2(nowhere, STDOUT_FILENO) >= 0 && dup2(nowhere, STDERR_FILENO) >= 0)
+                execl(FIRN_BIN_DIR "/firn", "firn", "init", "--like", "tiny", "--layers", "16", "--experts", "1024",
+                      "s.gguf", (char *)NULL);
+            _exit(99);
+        }
+        assert_true(pid > 0);
+        snprintf(temporary, sizeof temporary, "s.gguf.tmp%ld", (long)pid);
+        while (!is_there(temporary) && waitpid(pid, &status, WNOHANG) == 0)
+            usleep(1000);
+        assert_true(is_there(temporary));
+        assert_int_equal(kill(pid, signals[i]), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
+        assert_false(is_there(temporary));
+        slurp("s.gguf", text, sizeof text);
+        assert_string_equal(text, "old");
+    }
+}
+
 static void info_shows_the_file(void **state)
 {
     (void)state;
@@ -524,6 +558,7 @@ int main(void)
         cmocka_unit_test(an_upcycled_model_computes_what_the_dense_one_did),
         cmocka_unit_test(failed_allocations_lose_nothing),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(a_signal_leaves_the_old_file),
         cmocka_unit_test(info_shows_the_file),
         cmocka_unit_test(info_counts_the_experts_of_each_block),
         cmocka_unit_test(info_knows_what_training_takes),
