@@ -2,18 +2,11 @@
 #ifndef FIRN_CORE_WIDE_H
 #define FIRN_CORE_WIDE_H
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define FIRN_NO_CLONES
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FIRN_NO_CLONES
-#endif
-
 /* A function with loops worth compiling three times: for the baseline, AVX2 and AVX-512, chosen when the program is
  * loaded. Bits do not differ, since nothing is contracted or reordered. Sanitizers' start-up code does not stand the
- * choice (ifunc). */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(FIRN_NO_CLONES)
+ * choice (ifunc), and what clang 14 makes of it does not link: other files do not find the function. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) &&                       \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FIRN_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FIRN_WIDE
