@@ -85,8 +85,9 @@ FIRN_API firn_status firn_product_work_bytes(firn_context *ctx, const firn_produ
  *
  * Activations are not quantized and sums are F32. For sums of up to 4096 terms the normalized mean squared error
  * against double precision is below 1e-11, and an element is off by less than 2e-6 times the sum of (|w| + max |w|)
- * |x|. With FIRN_PRECISION_BF16 both operands are rounded to bf16 first (error below 1e-4); a processor that has no
- * kernels for it is FIRN_ERR_UNSUPPORTED.
+ * |x|, while no |x| passes 1e34: packed codes are summed before they are scaled, and must not overflow. With
+ * FIRN_PRECISION_BF16 both operands are rounded to bf16 first (error below 1e-4); a processor that has no kernels for
+ * it is FIRN_ERR_UNSUPPORTED.
  *
  * An id outside [0, n_expert), or an expert that the table puts outside of w, is never read through. The slot's row
  * becomes zeros (accumulating: stays), OUT_PROD_ID leaves the slot out, all else is computed, and the call returns

@@ -19,6 +19,7 @@ typedef struct {
     const char *mode, *op, *backend, *pattern, *custom;
     const char *precision; /* NULL: every kernel set's own */
     style style;
+    bool told; /* why a device did not open */
     int passed, failed, skipped;
 } options;
 
@@ -383,7 +384,7 @@ static bool target_open(target *t, const char *device, const char *name, firn_pr
 }
 
 /* perf runs with the machine's threads, and with its best kernel set unless one is named. */
-static bool target_open_fast(target *t, const options *o, firn_precision precision)
+static bool target_open_fast(target *t, options *o, firn_precision precision)
 {
     const char *set = o->backend && strncasecmp(o->backend, "CPU:", 4) == 0 ? o->backend + 4 : NULL;
 
@@ -400,8 +401,11 @@ static bool target_open_fast(target *t, const options *o, firn_precision precisi
     if (t->ctx)
         firn_context_set_precision(t->ctx, precision);
     const bool ok = t->ctx && firn_device_open(t->ctx, "CPU", &t->device) == FIRN_OK;
-    if (!ok)
+    if (!ok) {
+        fprintf(stderr, "test-backend-ops: %s\n", t->ctx ? firn_error(t->ctx) : "out of memory");
+        o->told = true;
         target_close(t);
+    }
     return ok;
 }
 
@@ -510,6 +514,8 @@ static int run_all(options *o)
     }
     if (o->pattern)
         regfree(&compiled);
+    if (sum.targets == 0 && o->told)
+        return 2;
     if (sum.targets == 0) {
         fprintf(stderr, "test-backend-ops: no backend or device is called '%s'%s%s\n", o->backend ? o->backend : "CPU",
                 o->precision ? " with kernels of precision " : "", o->precision ? o->precision : "");
