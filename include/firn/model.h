@@ -100,7 +100,7 @@ typedef struct {
 /* Bytes of anonymous memory, known before anything of it is allocated. */
 typedef struct {
     uint64_t arenas, work, adapter, gradients, inputs, head, total;
-    uint64_t gathered; /* experts of a block in training, where the file keeps them apart and not at equal distances */
+    uint64_t gathered; /* experts that the file keeps apart at uneven distances: a block in training, and tables */
     uint64_t least;    /* what total would be with the activations of no block kept */
     uint64_t mapped;   /* weights in the file */
     int blocks_kept, blocks; /* blocks whose activations stay from forward to backward */

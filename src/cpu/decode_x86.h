@@ -317,10 +317,8 @@ INLINE void look_ahead(firn_type f, const uint8_t *w, int64_t row_bytes, int gro
         _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
-/* The formats that have kernels of their own. */
-#define FIRN_EACH_PACKED(X)                                                                                            \
-    X(F16, f16)                                                                                                        \
-    X(BF16, bf16)                                                                                                      \
+/* The formats that have kernels of their own: codes of a few bits, and all of them. */
+#define FIRN_EACH_CODED(X)                                                                                             \
     X(Q4_0, q4_0)                                                                                                      \
     X(Q4_1, q4_1)                                                                                                      \
     X(Q5_0, q5_0)                                                                                                      \
@@ -335,6 +333,7 @@ INLINE void look_ahead(firn_type f, const uint8_t *w, int64_t row_bytes, int gro
     X(Q2_K, q2_k)                                                                                                      \
     X(Q3_K, q3_k)                                                                                                      \
     X(NVFP4, nvfp4)
+#define FIRN_EACH_PACKED(X) X(F16, f16) X(BF16, bf16) FIRN_EACH_CODED(X)
 
 #define FIRN_DECLARE_PACKED(CODE, name)                                                                                \
     extern const firn_packed_kernels FIRN_SET(packed_##name);                                                          \

@@ -20,7 +20,6 @@
 #define FIRN_LANES     16
 #define FIRN_SET(name) firn_avx512_##name /* the kernels that are shared */
 #include "cpu/decode_x86.h"
-#include "cpu/few_dot.h"
 
 enum {
     FEW = 8,
@@ -432,6 +431,6 @@ static void forward_floats(const firn_few_kernels *floats, const uint8_t *w, int
         FIRN_SET(few_##name).back(w, row_bytes, k, m, from, to, n, dy, dx, add);                                       \
     }                                                                                                                  \
     const firn_few_kernels firn_avx512vnni_few_##name = {FEW, FLOAT_ROWS, prepare_##name, forward_##name, back_##name};
-FIRN_EACH_DOT(DOT_ROW)
+FIRN_EACH_CODED(DOT_ROW)
 
 #endif

@@ -7,7 +7,6 @@
 #define FIRN_DIRECT         8
 #define FIRN_EACH_DIRECT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #include "cpu/decode_x86.h"
-#include "cpu/few_dot.h"
 #include "cpu/floats_x86.h"
 #include "cpu/tile_x86.h"
 
@@ -29,6 +28,10 @@ const firn_kernel_set firn_kernel_set_avx512 = {
 };
 
 /* With vpdpbusd (Cascade Lake and Zen 4 onwards) a few rows forward multiply in integers: few_avx512vnni.c. */
+#define DECLARE_DOT(CODE, name) extern const firn_few_kernels firn_avx512vnni_few_##name;
+FIRN_EACH_CODED(DECLARE_DOT)
+#define DOT_OF(CODE, name) [FIRN_##CODE] = &firn_avx512vnni_few_##name,
+
 static bool usable_vnni(void)
 {
     return usable() && __builtin_cpu_supports("avx512vnni");
@@ -41,6 +44,6 @@ const firn_kernel_set firn_kernel_set_avx512vnni = {
     .few = {[FIRN_F32] = &FIRN_SET(few_f32),
             [FIRN_F16] = &FIRN_SET(few_f16),
             [FIRN_BF16] = &FIRN_SET(few_bf16),
-            FIRN_EACH_DOT(FIRN_DOT_OF)},
+            FIRN_EACH_CODED(DOT_OF)},
 };
 #endif

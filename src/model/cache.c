@@ -5,8 +5,9 @@
  * fit, the rows that are still needed move to the front. The keys that a token sees thus follow each other, which is
  * what ATTENTION asks for (op/attention.c), and a row moves once in many tokens.
  *
- * `first` is a multiple of ATTENTION's tile of keys: sums are taken over the same tiles as over a row for each token,
- * and have the same bits. BACK rows more than needed are kept, so that a few tokens can be taken back.
+ * Sums are taken over the same tiles of keys as over a row for each token, and have the same bits: `first` is a
+ * multiple of the tile of ATTENTION's reference (op/attention.c), and cpu/attention_x86.h counts its own from the first
+ * key in sight. BACK rows more than needed are kept, so that a few tokens can be taken back.
  *
  * Called by generate.c. */
 #include "model/cache.h"

@@ -350,7 +350,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
                   2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer + router_bytes(s),
         .adapter = s->adapter ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .gradients = s->params.train ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
-        .gathered = firn_weights_gathered_bytes(s->model, first_backward(s)),
+        .gathered = firn_weights_gathered_bytes(s->model, first_backward(s)) + firn_weights_table_bytes(s->model),
         .mapped = firn_weights_bytes(s->model),
         .blocks = (int)s->n_layer,
     };

@@ -29,6 +29,11 @@ static size_t table_bytes(const firn_model *m)
     return (size_t)m->hp.n_expert * sizeof(int64_t);
 }
 
+uint64_t firn_weights_table_bytes(const firn_model *m)
+{
+    return (uint64_t)m->n_tables * table_bytes(m);
+}
+
 static firn_status make_tables(firn_weights *w, firn_device *device)
 {
     const firn_model *m = w->model;
@@ -37,7 +42,7 @@ static firn_status make_tables(firn_weights *w, firn_device *device)
         return FIRN_OK;
     int64_t *at = firn_alloc(w->ctx, table_bytes(m));
     firn_status status =
-        at ? firn_buffer_create(device, (size_t)m->n_tables * table_bytes(m), &w->tables) : FIRN_ERR_MEMORY;
+        at ? firn_buffer_create(device, (size_t)firn_weights_table_bytes(m), &w->tables) : FIRN_ERR_MEMORY;
     for (int64_t i = 0; i < m->hp.n_layer * FIRN_T_COUNT; i++) {
         const firn_stack *s = m->layers[i / FIRN_T_COUNT].stack[i % FIRN_T_COUNT];
         if (status != FIRN_OK || !s || !s->span)

@@ -28,8 +28,9 @@ firn_status firn_weights_bind(const firn_weights *weights, firn_exec *exec, cons
  * brought together first, in the place of those of the block before. */
 firn_status firn_weights_bind_weight(firn_weights *weights, firn_exec *exec, const firn_tensor *bytes,
                                      const firn_tensor *table, const firn_layer *layer, firn_tensor_id id);
-/* Bytes that this takes. */
+/* Bytes that this takes, and those of tables. */
 uint64_t firn_weights_gathered_bytes(const firn_model *model, int64_t backward);
+uint64_t firn_weights_table_bytes(const firn_model *model);
 /* Block `layer` will be wanted soon; out of range is fine. */
 void firn_weights_near(const firn_weights *weights, int64_t layer);
 /* Block `layer` has done its part for now: its pages may go. */

@@ -19,6 +19,10 @@ static bool scalar_float(firn_type t)
     return t == FIRN_F32 || t == FIRN_F16 || t == FIRN_BF16;
 }
 
+/* Bytes of a value of any type. */
+typedef uint32_t __attribute__((may_alias)) any32;
+typedef uint16_t __attribute__((may_alias)) any16;
+
 /* n elements of `size` bytes, at a stride on both sides. */
 static void copy_bytes(char *out, int64_t so, const char *in, int64_t si, int64_t n, size_t size)
 {
@@ -26,10 +30,10 @@ static void copy_bytes(char *out, int64_t so, const char *in, int64_t si, int64_
         memcpy(out, in, (size_t)n * size);
     } else if (size == sizeof(uint32_t)) {
         for (int64_t i = 0; i < n; i++)
-            *(uint32_t *)(out + i * so) = *(const uint32_t *)(in + i * si);
+            *(any32 *)(out + i * so) = *(const any32 *)(in + i * si);
     } else if (size == sizeof(uint16_t)) {
         for (int64_t i = 0; i < n; i++)
-            *(uint16_t *)(out + i * so) = *(const uint16_t *)(in + i * si);
+            *(any16 *)(out + i * so) = *(const any16 *)(in + i * si);
     } else {
         for (int64_t i = 0; i < n; i++)
             memcpy(out + i * so, in + i * si, size);
@@ -71,12 +75,12 @@ static firn_status cont_shape(firn_context *ctx, firn_tensor *y)
 enum { COLUMNS = 16, ROWS = 128 };
 
 /* out[i] = in[i * stride]. */
-FIRN_INLINE void copy_column(uint32_t *out, const char *in, int64_t stride, int n)
+FIRN_INLINE void copy_column(any32 *out, const char *in, int64_t stride, int n)
 {
     uint32_t line[COLUMNS];
 
     for (int i = 0; i < n; i++)
-        line[i] = *(const uint32_t *)(in + i * stride);
+        line[i] = *(const any32 *)(in + i * stride);
     memcpy(out, line, (size_t)n * sizeof *line);
 }
 
@@ -86,12 +90,12 @@ FIRN_WIDE static void copy_turned(const firn_call *call, int64_t r, int64_t n_ro
 {
     const firn_tensor *y = call->node, *a = y->src[A];
     const char *in = firn_row_at(a, call->src[A], r);
-    uint32_t *out = (uint32_t *)firn_row_at(y, call->dst, r);
+    any32 *out = (any32 *)firn_row_at(y, call->dst, r);
 
     for (int64_t i = 0; i < y->ne[0]; i += COLUMNS) {
         const int n = (int)firn_min_i64(COLUMNS, y->ne[0] - i);
         for (int64_t j = 0; j < n_rows; j++) {
-            uint32_t *to = out + j * y->ne[0] + i;
+            any32 *to = out + j * y->ne[0] + i;
             const char *from = in + i * a->nb[0] + j * (int64_t)sizeof *to;
             if (n == COLUMNS) /* known when compiled */
                 copy_column(to, from, a->nb[0], COLUMNS);

@@ -37,7 +37,9 @@ static int64_t rows_of_part(const firn_tensor *y)
 
 static int64_t sum_parts(const firn_tensor *y)
 {
-    return (firn_n_rows(y->src[X]) + rows_of_part(y) - 1) / rows_of_part(y);
+    const int64_t rows = firn_n_elements(y->src[X]) ? firn_n_rows(y->src[X]) : 0; /* however many rows of nothing */
+
+    return (rows + rows_of_part(y) - 1) / rows_of_part(y);
 }
 
 static size_t sum_work(const firn_tensor *y)

@@ -221,6 +221,8 @@ static use use_of(const char *path)
     assert_true((w->gathered[FIRN_T_FFN_GATE_EXPS] != NULL) == (found == GATHERED));
     assert_true((firn_weights_gathered_bytes(f.model, n_layer) > 0) == (found == GATHERED));
     assert_true((firn_weights_gathered_bytes(f.model, 1) > 0) == (found >= TABLE));
+    assert_int_equal(firn_weights_table_bytes(f.model), w->tables ? firn_buffer_size(w->tables) : 0);
+    assert_true((w->tables != NULL) == (found == TABLE));
     firn_weights_destroy(w);
     const firn_block_kind forward = firn_block_kind_of(f.model, 1, NULL, 1, 0, false, false),
                           backward = firn_block_kind_of(f.model, 1, NULL, 1, 0, true, false);
