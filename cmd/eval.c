@@ -2,6 +2,8 @@
 #include "cmd.h"
 #include "train/options.h"
 
+#include <math.h>
+
 static void say(void *user, const char *line)
 {
     (void)user;
@@ -43,11 +45,13 @@ int cmd_eval(int argc, char **argv)
     firn_eval_result r;
     if (firn_eval(ctx, &o, &watch, &r) != FIRN_OK)
         status = cmd_fail_ctx(ctx);
-    else if (json)
-        printf(
-            "{\"loss\": %.17g, \"perplexity\": %.17g, \"samples\": %lld, \"tokens\": %lld, \"target_tokens\": %lld}\n",
-            r.loss, r.perplexity, (long long)r.samples, (long long)r.tokens, (long long)r.target_tokens);
-    else
+    else if (json) {
+        char perplexity[32] = "null"; /* JSON has no infinity */
+        if (isfinite(r.perplexity))
+            snprintf(perplexity, sizeof perplexity, "%.17g", r.perplexity);
+        printf("{\"loss\": %.17g, \"perplexity\": %s, \"samples\": %lld, \"tokens\": %lld, \"target_tokens\": %lld}\n",
+               r.loss, perplexity, (long long)r.samples, (long long)r.tokens, (long long)r.target_tokens);
+    } else
         printf("loss %.6f  perplexity %.4f  (%lld tokens of %lld samples)\n", r.loss, r.perplexity,
                (long long)r.target_tokens, (long long)r.samples);
     firn_context_destroy(ctx);

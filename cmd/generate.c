@@ -348,7 +348,7 @@ static bool one_line(talk *t, const char *path, int line, const char *text, size
     else if (are_messages(messages))
         ok = continue_messages(t, messages);
     else if (!j)
-        ok = (cmd_fail("%s:%d: %s", path, line, error.text), false);
+        ok = (firn_fail(t->m.ctx, FIRN_ERR_FORMAT, "%s:%d: %s", path, line, error.text), cmd_fail_ctx(t->m.ctx), false);
     else
         ok = (cmd_fail("%s:%d: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each", path,
                        line),

@@ -160,9 +160,10 @@ static void list(firn_out *out)
 void firn_out_discard(void)
 {
     for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished; i++) {
-        const char *path = atomic_exchange(&unfinished[i], NULL);
+        char *path = atomic_exchange(&unfinished[i], NULL), *none = NULL;
         if (path)
             unlink(path);
+        atomic_compare_exchange_strong(&unfinished[i], &none, path);
     }
 }
 

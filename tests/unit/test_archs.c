@@ -670,6 +670,31 @@ static void test_rotation_of_windows(void **state)
     model_refused(draw_rotated(from, a, -1, NULL, 4), "gpt-oss.rope.freq_base_swa is -1, and a base is above 1");
 }
 
+/* A loss whose exponential is infinite: what firn eval prints is JSON still. */
+static void test_infinite_perplexity(void **state)
+{
+    (void)state;
+    char model[256], data[256], json[256], command[1024], text[512] = "";
+    rewriting r;
+
+    rewrite_begin(&r, draw("tiny-granite"));
+    OK(r.ctx, firn_gguf_put_f32(r.out, "granite.logit_scale", 1e-6f));
+    snprintf(model, sizeof model, "%s", rewrite_end(&r, "loud.gguf"));
+    snprintf(data, sizeof data, "%s", in_scratch("loud.jsonl"));
+    snprintf(json, sizeof json, "%s", in_scratch("loud.json"));
+    FILE *f = fopen(data, "w");
+    assert_non_null(f);
+    fputs("{\"text\": \"snow and ice\"}\n", f);
+    fclose(f);
+    snprintf(command, sizeof command, "%s/firn eval %s --data %s --json >%s", FIRN_BIN_DIR, model, data, json);
+    assert_int_equal(system(command), 0);
+    f = fopen(json, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_non_null(strstr(text, ", \"perplexity\": null, "));
+}
+
 /* ---- the router ---- */
 
 /* Router weights zero: the bias alone chooses. Experts 0 .. 11 in groups of three, the two groups with the largest sums
@@ -789,6 +814,7 @@ int main(void)
         cmocka_unit_test(test_prediction_blocks_and_arrays),
         cmocka_unit_test(test_arrays_that_differ),
         cmocka_unit_test(test_rotation_of_windows),
+        cmocka_unit_test(test_infinite_perplexity),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_shared_targets),
