@@ -117,6 +117,24 @@ static void test_logits(void **state)
     }
 }
 
+/* Kernels without attention of their own run its reference, whose tiles are counted from a cache's first row. */
+static void test_reference(void **state)
+{
+    (void)state;
+    char *before = getenv("FIRN_CPU") ? strdup(getenv("FIRN_CPU")) : NULL;
+    fixture f;
+
+    setenv("FIRN_CPU", "vector", 1);
+    open_model(&f, FIRN_F32);
+    firn_generator *a = windowed(&f), *b = whole(&f);
+    expect_equal(&f, a, b, 0, 800);
+    firn_generator_destroy(a);
+    firn_generator_destroy(b);
+    close_fixture(&f);
+    before ? setenv("FIRN_CPU", before, 1) : unsetenv("FIRN_CPU");
+    free(before);
+}
+
 static void test_truncation(void **state)
 {
     (void)state;
@@ -185,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_reference),
         cmocka_unit_test(test_truncation),
         cmocka_unit_test(test_bytes),
     };
