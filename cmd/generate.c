@@ -1,5 +1,6 @@
 /* firn generate: continues prompts, or talks through the model's own chat template. Only what the model says goes to
  * standard output, as it comes, and one newline; with --json an object for each prompt. */
+#include "json.h"
 #include "model.h"
 
 #include "core/buffer.h"
@@ -227,21 +228,9 @@ static bool is_utf8(const char *s)
     return code != UINT32_MAX;
 }
 
-/* A JSON string is UTF-8: U+FFFD for each byte that is not, as where a limit cut the last character. NULL: memory was
- * short. */
 static json_t *json_bytes(const firn_text *text)
 {
-    firn_text utf8;
-    uint32_t code;
-
-    firn_text_init(&utf8, text->ctx, 0);
-    for (size_t at = 0, n; at < text->size; at += n) {
-        n = firn_utf8_decode(text->data + at, text->size - at, &code);
-        firn_text_codepoint(&utf8, code);
-    }
-    json_t *j = utf8.status == FIRN_OK ? json_stringn(firn_text_cstr(&utf8), utf8.size) : NULL;
-    firn_text_free(&utf8);
-    return j;
+    return cmd_json_text(firn_text_cstr(text), text->size);
 }
 
 static json_t *json_ids(const int32_t *ids, int64_t n)

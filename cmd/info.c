@@ -3,6 +3,7 @@
  * training takes is asked of the plan that firn finetune makes. */
 #include "cmd.h"
 #include "firn/graph.h"
+#include "json.h"
 #include "model/model.h"
 #include "train/run.h"
 
@@ -428,9 +429,7 @@ static void print_summary(const summary *s)
 
 static json_t *json_text(firn_string s)
 {
-    json_t *j = json_stringn(s.data, s.size);
-
-    return j ? j : json_string(""); /* bytes that are no UTF-8 */
+    return cmd_json_text(s.data, s.size);
 }
 
 static json_t *json_training(const summary *s)
@@ -440,7 +439,7 @@ static json_t *json_training(const summary *s)
 
     if (s->no_need) {
         json_decref(values);
-        return json_pack("{ss}", "reason", s->no_need);
+        return json_pack("{so}", "reason", cmd_json_text(s->no_need, strlen(s->no_need)));
     }
     for (int c = 0; values && c < FIRN_CLASS_COUNT; c++)
         if (n->values[c])
@@ -449,6 +448,14 @@ static json_t *json_training(const summary *s)
                      "rank", (json_int_t)n->rank, "trained", (json_int_t)n->n_values, "trained_by_class", values,
                      "bytes", (json_int_t)n->total, "least_bytes", (json_int_t)n->least, "mapped_bytes",
                      (json_int_t)n->mapped);
+}
+
+static int put_json(json_t *list)
+{
+    json_dumpf(list, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(list);
+    return 0;
 }
 
 static int print_json(const summary *s)
@@ -513,29 +520,37 @@ static int print_json(const summary *s)
             json_pack("{sI sI}", "context", (json_int_t)s->talk, "cache_bytes", (json_int_t)s->talk_bytes));
     }
     if (s->why_not)
-        json_object_set_new(root, "reason", json_string(s->why_not));
-    json_dumpf(root, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(root);
-    return 0;
+        json_object_set_new(root, "reason", cmd_json_text(s->why_not, strlen(s->why_not)));
+    return put_json(root);
 }
 
 /* The CPU, then MTL0, MTL1... where there are any. */
-static int list_devices(firn_context *ctx)
+static int list_devices(firn_context *ctx, bool json)
 {
+    json_t *list = json_array();
     char name[16] = "CPU";
+    firn_status s;
 
     for (int i = 0;; i++) {
         firn_device *device;
-        const firn_status s = firn_device_open(ctx, name, &device);
-        if (s == FIRN_ERR_UNSUPPORTED && i > 0)
-            return 0;
+        s = firn_device_open(ctx, name, &device);
         if (s != FIRN_OK)
-            return cmd_fail_ctx(ctx);
-        printf("%-6s %s\n", firn_device_name(device), firn_device_about(device));
+            break;
+        const char *about = firn_device_about(device);
+        json_array_append_new(list, json_pack("{ss ss}", "name", firn_device_name(device), "about", about));
+        if (!json)
+            printf("%-6s %s\n", firn_device_name(device), about);
         firn_device_close(device);
         snprintf(name, sizeof name, "MTL%d", i);
     }
+    if (s == FIRN_ERR_UNSUPPORTED && json_array_size(list) > 0) {
+        if (json)
+            return put_json(list);
+        json_decref(list);
+        return 0;
+    }
+    json_decref(list);
+    return cmd_fail_ctx(ctx);
 }
 
 /* What firn can run and train, for people or programs. */
@@ -552,10 +567,8 @@ static int list_architectures(bool json)
         if (!json)
             printf("%s\n", firn_archs[i]->name);
     }
-    if (json) {
-        json_dumpf(list, stdout, JSON_INDENT(2));
-        putchar('\n');
-    }
+    if (json)
+        return put_json(list);
     json_decref(list);
     return 0;
 }
@@ -612,7 +625,7 @@ int cmd_info(int argc, char **argv)
         {0},
     };
     const cmd_spec spec = {
-        "firn info MODEL [--context N] [--targets LIST] [--json] | firn info --devices | --architectures",
+        "firn info MODEL [--context N] [--targets LIST] [--json] | firn info --devices | --architectures [--json]",
         "Shows what a GGUF file holds (architecture, sizes, experts, tensors by class and format) and what training "
         "it\n"
         "takes: how many values, how much memory, by the plan that firn finetune makes.",
@@ -628,7 +641,7 @@ int cmd_info(int argc, char **argv)
     if (!ctx)
         return 1;
     if (devices)
-        status = list_devices(ctx);
+        status = list_devices(ctx, json);
     if (status == 0 && architectures)
         status = list_architectures(json);
     if (status == 0 && n)

@@ -22,7 +22,7 @@ static void commands_refuse_in_words(void **state)
         {"info", 2,
          "firn: an argument is missing: firn info MODEL [--context N] [--targets LIST] [--json] | firn info --devices "
          "| "
-         "--architectures (firn info --help)\n"},
+         "--architectures [--json] (firn info --help)\n"},
         {"info none.gguf", 1, "firn: cannot open none.gguf: No such file or directory\n"},
         {"init --like tiny", 2,
          "firn: an argument is missing: firn init --like NAME [--type TYPE] [--layers N] [--seed S] OUT.gguf | firn "
@@ -474,6 +474,38 @@ static int64_t training(const char *key)
 }
 
 /* Counts that differ from block to block. */
+static json_t *info_json(const char *args)
+{
+    assert_int_equal(firn(args), 0);
+    json_t *j = json_loads(out, 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+/* Names that are no UTF-8 are told all the same, and so is why such a file does not run. */
+static void info_is_json(void **state)
+{
+    (void)state;
+    firn_context *ctx = firn_context_create(NULL);
+    firn_gguf_writer *w;
+
+    assert_int_equal(firn_gguf_writer_create(ctx, &w), FIRN_OK);
+    assert_int_equal(firn_gguf_put_string(w, "general.architecture", "bad\xff", 4), FIRN_OK);
+    assert_int_equal(firn_gguf_put_string(w, "general.name", "\xfe-name", 6), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_begin(w, path_of("bytes.gguf")), FIRN_OK);
+    assert_int_equal(firn_gguf_writer_finish(w), FIRN_OK);
+    firn_gguf_writer_destroy(w);
+    firn_context_destroy(ctx);
+    json_t *j = info_json("info bytes.gguf --json"), *devices = info_json("info --devices --json");
+    assert_string_equal(json_string_value(json_object_get(j, "name")), "\xef\xbf\xbd-name");
+    const char *reason = json_string_value(json_object_get(j, "reason"));
+    assert_non_null(reason);
+    assert_non_null(strstr(reason, "architecture 'bad\xef\xbf\xbd' is not supported"));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "name")), "CPU");
+    json_decref(j);
+    json_decref(devices);
+}
+
 static void info_counts_the_experts_of_each_block(void **state)
 {
     (void)state;
@@ -560,6 +592,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(a_signal_leaves_the_old_file),
         cmocka_unit_test(info_shows_the_file),
+        cmocka_unit_test(info_is_json),
         cmocka_unit_test(info_counts_the_experts_of_each_block),
         cmocka_unit_test(info_knows_what_training_takes),
     };
