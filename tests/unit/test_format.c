@@ -267,6 +267,30 @@ static void importance_is_obeyed(void **state)
     firn_free(ctx, y);
 }
 
+/* Groups whose weights are all alike, or almost, on either side of zero: no format may lose them. */
+static void weights_of_one_value_stay(void **state)
+{
+    static const float values[] = {1.0f, -1.0f, 0.37f, -100.0f}, noise[] = {0, 1e-6f, 0.01f};
+    float x[256], y[256], w[256];
+
+    (void)state;
+    for (int i = 0; i < 256; i++)
+        w[i] = i % 16 == 5 ? 1.0f : 0.001f;
+    for (int t = 2; t < N_ANCHORS; t++) {
+        const firn_type type = anchors[t].type;
+        const double bound = type == FIRN_MXFP4 || type == FIRN_NVFP4 ? 0.2 : 0.05;
+        for (size_t k = 0; k < 2 * 4 * 3; k++) {
+            const float v = values[k / 2 % 4];
+            for (uint64_t i = 0; i < 256; i++)
+                x[i] = v * (1 + noise[k / 8] * ((float)firn_random_below(3, k, i, 201) / 100 - 1));
+            there_and_back(type, x, k % 2 ? w : NULL, 256, 1, y);
+            for (int i = 0; i < 256; i++)
+                if (!(fabsf(y[i] / x[i] - 1) <= bound))
+                    fail_msg("%s: %g became %g in case %zu", firn_type_name(type), x[i], y[i], k);
+        }
+    }
+}
+
 /* Zeros, single spikes, the largest and smallest floats, infinities, NaNs: what comes out is finite, and zero is zero.
  */
 static void any_floats_encode(void **state)
@@ -393,13 +417,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decodes_bit_for_bit),
-        cmocka_unit_test(rounds_to_nearest_even),
-        cmocka_unit_test(random_bits_decode),
-        cmocka_unit_test(encoders_reach_their_anchors),
-        cmocka_unit_test(importance_is_obeyed),
-        cmocka_unit_test(any_floats_encode),
-        cmocka_unit_test(rows_do_not_depend_on_company),
+        cmocka_unit_test(decodes_bit_for_bit),     cmocka_unit_test(rounds_to_nearest_even),
+        cmocka_unit_test(random_bits_decode),      cmocka_unit_test(encoders_reach_their_anchors),
+        cmocka_unit_test(importance_is_obeyed),    cmocka_unit_test(weights_of_one_value_stay),
+        cmocka_unit_test(any_floats_encode),       cmocka_unit_test(rows_do_not_depend_on_company),
         cmocka_unit_test(wrong_calls_are_refused),
     };
     return cmocka_run_group_tests_name("format", tests, setup, teardown);
