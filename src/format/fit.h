@@ -208,12 +208,19 @@ FIRN_FIT_INLINE void firn_fit_affine(const float *x, const float *w, int n, floa
         }
         const double sw = firn_fit_sum(lw), sx = firn_fit_sum(lx), sq = firn_fit_sum(lq);
         const double sxq = firn_fit_sum(lxq), sqq = firn_fit_sum(lqq), det = sw * sqq - sq * sq;
-        /* All weights on one level, or nearly: with the offset at 0 the scale alone may do. */
-        const bool level = !(det > 1e-6 * sw * sqq);
-        if (level && !(below && lo == 0 && sqq > 0))
+        double ta, tb;
+        if (!(sw > 0))
             continue;
-        double ta = level ? 0 : (sw * sxq - sx * sq) / det, tb = level ? 0 : (sqq * sx - sq * sxq) / det;
-        if (level || (below && tb > 0)) {
+        if (det > 1e-6 * sw * sqq) {
+            ta = (sw * sxq - sx * sq) / det;
+            tb = (sqq * sx - sq * sxq) / det;
+        } else { /* all that counts is on one level, as far as sums can tell */
+            ta = 0;
+            tb = sx / sw;
+        }
+        if (below && tb > 0) {
+            if (!(sqq > 0))
+                continue;
             ta = sxq / sqq;
             tb = 0;
         }

@@ -288,6 +288,16 @@ static void weights_of_one_value_stay(void **state)
                 if (!(fabsf(y[i] / x[i] - 1) <= bound))
                     fail_msg("%s: %g became %g in case %zu", firn_type_name(type), x[i], y[i], k);
         }
+        /* A weight that hardly counts spans the group's range; all that count are alike. */
+        float counts[256];
+        for (int i = 0; i < 256; i++) {
+            x[i] = i % 32 == 3 ? -2 : -1;
+            counts[i] = i % 16 == 5 ? 1.0f : 1e-6f;
+        }
+        there_and_back(type, x, counts, 256, 1, y);
+        for (int i = 5; i < 256; i += 16)
+            if (!(fabsf(y[i] / x[i] - 1) <= bound))
+                fail_msg("%s: %g became %g beside a weight that hardly counts", firn_type_name(type), x[i], y[i]);
     }
 }
 
