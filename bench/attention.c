@@ -79,7 +79,7 @@ static void measure(const char *what, firn_graph *g, firn_tensor *node, void *co
 
 static firn_tensor *slot(firn_graph *g, firn_type type, int64_t a, int64_t b, int64_t c, const char *name)
 {
-    return firn_slot(g, type, 3, (int64_t[]){a, b, c}, name);
+    return firn_slot(g, type, 3, (int64_t[]){a, b, c}, "%s", name);
 }
 
 static void run(void)
