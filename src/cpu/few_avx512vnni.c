@@ -44,7 +44,7 @@ typedef struct {
 _Static_assert(sizeof(head) == FIRN_PANEL * sizeof(float), "firn_few_scratch");
 _Static_assert(sizeof(x_span) <= FIRN_SPAN * sizeof(float), "firn_few_scratch");
 
-/* What a code counts from. */
+/* What a code counts from; q4_0's is the shift that packed_format.h gives it. */
 INLINE int offset_of(firn_type f)
 {
     switch (f) {
