@@ -102,8 +102,8 @@ FIRN_API const char *firn_device_about(const firn_device *device);
 
 /* Memory of a device, aligned to 64 bytes, contents undefined. */
 FIRN_API firn_status firn_buffer_create(firn_device *device, size_t size, firn_buffer **buffer);
-/* Host memory that the caller keeps (a mapped file: then read-only), used in place: what one side writes, the other reads
- * after a wait. A device that cannot refuses. */
+/* Host memory that the caller keeps (a mapped file: then read-only), used in place: what one side writes, the other
+ * reads after a wait. A device that cannot refuses. */
 FIRN_API firn_status firn_buffer_wrap(firn_device *device, const void *memory, size_t size, firn_buffer **buffer);
 FIRN_API void firn_buffer_destroy(firn_buffer *buffer); /* NULL is fine */
 FIRN_API size_t firn_buffer_size(const firn_buffer *buffer);

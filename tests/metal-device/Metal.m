@@ -645,7 +645,10 @@ static void set_constants(const MdevFunction *f)
 {
     MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
     d.computeFunction = function;
-    id<MTLComputePipelineState> p = [self newComputePipelineStateWithDescriptor:d options:0 reflection:NULL error:error];
+    id<MTLComputePipelineState> p = [self newComputePipelineStateWithDescriptor:d
+                                                                        options:0
+                                                                     reflection:NULL
+                                                                          error:error];
     [d release];
     return p;
 }

@@ -34,8 +34,8 @@ typedef struct {
 
 typedef struct {
     unsigned char kind, index, is_constant; /* in that address space */
-    unsigned char align;                 /* of what it points to */
-    unsigned least;                      /* bytes that must be bound */
+    unsigned char align;                    /* of what it points to */
+    unsigned least;                         /* bytes that must be bound */
     const char *name;
 } mdev_param;
 
