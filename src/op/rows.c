@@ -18,7 +18,7 @@
 #include "format/format.h"
 
 enum { A, IDS };
-enum { COLUMNS = 512 }; /* of GET_ROWS_BACK: what one item owns */
+enum { COLUMNS = 512, SET_COLUMNS = 128 }; /* what one item owns: of GET_ROWS_BACK, of SET_ROWS */
 
 static int32_t id_at(const firn_tensor *ids, void *first, int64_t i, int64_t j, int64_t l)
 {
@@ -215,31 +215,40 @@ static firn_status set_rows_shape(firn_context *ctx, firn_tensor *y)
     return FIRN_OK;
 }
 
+/* Items are columns, not rows: the head's padding names its spare row many times. */
+static int64_t set_rows_parts(const firn_tensor *y)
+{
+    return (y->ne[0] + SET_COLUMNS - 1) / SET_COLUMNS;
+}
+
 static int64_t set_rows_items(const firn_tensor *y)
 {
-    return firn_n_rows(y->src[FROM]);
+    return set_rows_parts(y) * y->ne[2] * y->ne[3];
 }
 
 static void set_rows_reference(const firn_call *call, int64_t begin, int64_t end)
 {
     const firn_tensor *y = call->node, *a = y->src[FROM];
-    int64_t i, j, l;
+    const int64_t parts = set_rows_parts(y);
 
-    for (int64_t r = begin; r < end; r++) {
-        firn_row_index(a, r, &i, &j, &l);
-        const int32_t id = id_at(y->src[TO], call->src[TO], i, 0, 0);
-        if (id < 0 || id >= y->ne[1]) {
-            firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, y, i, id, y->ne[1]);
-            continue;
-        }
-        char *out = firn_at(y, call->dst, 0, id, j, l);
-        const char *in = firn_row_at(a, call->src[FROM], r);
-        for (int64_t c = 0; c < y->ne[0]; c++) {
-            const float v = *(const float *)(in + c * a->nb[0]);
-            if (y->type == FIRN_F32)
-                *(float *)(out + c * y->nb[0]) = v;
-            else
-                *(uint16_t *)(out + c * y->nb[0]) = firn_float_to_half(v);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t from = item % parts * SET_COLUMNS, to = firn_min_i64(from + SET_COLUMNS, y->ne[0]);
+        const int64_t j = item / parts % y->ne[2], l = item / parts / y->ne[2];
+        for (int64_t i = 0; i < a->ne[1]; i++) {
+            const int32_t id = id_at(y->src[TO], call->src[TO], i, 0, 0);
+            if (id < 0 || id >= y->ne[1]) {
+                firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, y, i, id, y->ne[1]);
+                continue;
+            }
+            char *out = firn_at(y, call->dst, 0, id, j, l);
+            const char *in = firn_at(a, call->src[FROM], 0, i, j, l);
+            for (int64_t c = from; c < to; c++) {
+                const float v = *(const float *)(in + c * a->nb[0]);
+                if (y->type == FIRN_F32)
+                    *(float *)(out + c * y->nb[0]) = v;
+                else
+                    *(uint16_t *)(out + c * y->nb[0]) = firn_float_to_half(v);
+            }
         }
     }
 }
