@@ -219,15 +219,6 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
     return a->text.status == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
 }
 
-static bool is_utf8(const char *s)
-{
-    uint32_t code = 0;
-
-    for (size_t left = strlen(s), n; left && code != UINT32_MAX; s += n, left -= n)
-        n = firn_utf8_decode(s, left, &code);
-    return code != UINT32_MAX;
-}
-
 static json_t *json_bytes(const firn_text *text)
 {
     return cmd_json_text(firn_text_cstr(text), text->size);
@@ -497,7 +488,8 @@ int cmd_generate(int argc, char **argv)
         return cmd_usage("generate", "give either --prompt or --prompts");
     if (w.system && !w.chat)
         return cmd_usage("generate", "--system needs --chat");
-    if (w.system && !is_utf8(w.system))
+    size_t bad;
+    if (w.system && !firn_utf8_valid(w.system, strlen(w.system), &bad))
         return cmd_usage("generate", "--system is not valid UTF-8");
     if (w.history && (w.prompt || w.prompts || !w.chat))
         return cmd_usage("generate", "--history is for a conversation: --chat without prompts");

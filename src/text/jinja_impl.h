@@ -390,7 +390,6 @@ uint32_t firn_jinja_char_at(const char *s);
 size_t firn_jinja_offset(const char *s, size_t size, size_t i);
 /* Size of the character that ends at s + size. */
 size_t firn_jinja_last_char(const char *s, size_t size);
-bool firn_jinja_utf8_valid(const char *s, size_t size, size_t *bad);
 
 /* ---- jinja_number.c ---- */
 firn_status firn_jinja_binary(jinja_eval *e, jinja_token_type op, jinja_value a, jinja_value b, jinja_value *out);

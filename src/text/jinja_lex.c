@@ -4,6 +4,7 @@
  * - white space between the start of a line and a block or comment goes; `{%-` takes all before it, `{%+` nothing;
  * - {% raw %} ... {% endraw %} is text. */
 #include "text/jinja_impl.h"
+#include "text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -462,7 +463,7 @@ firn_status firn_jinja_lex(jinja_tokens *tokens, const char *source, size_t size
     n -= n && s[n - 1] == '\n';
     lexer l = {.out = tokens, .s = s, .size = n, .line = 1, .line_starting = true};
     size_t bad;
-    if (!firn_jinja_utf8_valid(s, n, &bad))
+    if (!firn_utf8_valid(s, n, &bad))
         return firn_fail(tokens->ctx, FIRN_ERR_FORMAT, "chat template: byte %zu is not UTF-8", bad);
 
     while (l.at < l.size) {

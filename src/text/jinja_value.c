@@ -55,27 +55,6 @@ size_t firn_jinja_last_char(const char *s, size_t size)
     return n;
 }
 
-bool firn_jinja_utf8_valid(const char *s, size_t size, size_t *bad)
-{
-    for (size_t i = 0; i < size;) {
-        const unsigned char c = (unsigned char)s[i];
-        const size_t n = firn_jinja_char_size(s[i]);
-        bool ok = c < 0x80 || (c >= 0xC2 && c < 0xF5 && n <= size - i);
-        for (size_t k = 1; ok && k < n; k++)
-            ok = ((unsigned char)s[i + k] & 0xC0) == 0x80;
-        if (ok && n > 2) {
-            const uint32_t code = firn_jinja_char_at(s + i);
-            ok = n == 3 ? code >= 0x800 && (code < 0xD800 || code >= 0xE000) : code >= 0x10000 && code <= 0x10FFFF;
-        }
-        if (!ok) {
-            *bad = i;
-            return false;
-        }
-        i += n;
-    }
-    return true;
-}
-
 bool firn_jinja_same_text(const jinja_string *a, const char *b)
 {
     return strlen(b) == a->size && memcmp(a->data, b, a->size) == 0;

@@ -41,3 +41,17 @@ size_t firn_utf8_decode(const char *s, size_t n, uint32_t *code)
     *code = c;
     return length;
 }
+
+bool firn_utf8_valid(const char *s, size_t n, size_t *bad)
+{
+    uint32_t code;
+
+    for (size_t at = 0, width; at < n; at += width) {
+        width = firn_utf8_decode(s + at, n - at, &code);
+        if (code == UINT32_MAX) {
+            *bad = at;
+            return false;
+        }
+    }
+    return true;
+}

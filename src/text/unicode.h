@@ -2,6 +2,7 @@
 #ifndef FIRN_TEXT_UNICODE_H
 #define FIRN_TEXT_UNICODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,5 +26,8 @@ firn_unicode_class firn_unicode_classify(uint32_t code);
  * character (overlong forms, surrogates and values past U+10FFFF are not) counts as one of length 1, its code
  * UINT32_MAX. */
 size_t firn_utf8_decode(const char *s, size_t n, uint32_t *code);
+
+/* Whether all n bytes are well-formed characters; else *bad is where the first that is not begins. */
+bool firn_utf8_valid(const char *s, size_t n, size_t *bad);
 
 #endif

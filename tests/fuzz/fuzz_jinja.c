@@ -1,6 +1,7 @@
 /* Any bytes as a chat template, rendered with variables of every kind under small limits. What must hold: it comes
  * back, with text that is UTF-8 or with a sentence. */
 #include "text/jinja_impl.h"
+#include "text/unicode.h"
 
 #include <stdlib.h>
 
@@ -33,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     firn_text_init(&out, ctx, 0);
     if (firn_jinja_render(ctx, jinja, variables, &(firn_jinja_options){.now = &now}, &out, NULL) == FIRN_OK &&
-        !firn_jinja_utf8_valid(firn_text_cstr(&out), out.size, &bad))
+        !firn_utf8_valid(firn_text_cstr(&out), out.size, &bad))
         abort();
     firn_text_free(&out);
     firn_jinja_destroy(jinja);
