@@ -78,10 +78,11 @@ INLINE __m256 half_of_e4m3(__m128i bytes)
 }
 
 /* The scales of units [first, first + units) of one row, all at once: scale[0] holds indices 0..7, scale[1] 8..15
- * (those of is_fine only), and shift likewise. */
+ * (those of is_fine only), and shift likewise; what the format has not is zero. */
 INLINE void scales_of(firn_type f, const uint8_t *row, int64_t first, int units, __m256 scale[2], __m256 shift[2])
 {
     const int64_t step = block_bytes(f);
+    scale[0] = scale[1] = shift[0] = shift[1] = _mm256_setzero_ps();
     const uint8_t *b = row + (in_blocks_of_256(f) ? first / SPAN_UNITS : f == FIRN_NVFP4 ? first / 2 : first) * step;
 
     if (is_paired(f)) {

@@ -15,7 +15,7 @@ typedef struct {
 
 INLINE void load_scales(firn_type f, const uint8_t *row, int64_t first, int units, row_scales *s)
 {
-    __m256 scale[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, shift[2];
+    __m256 scale[2], shift[2];
 
     if (is_plain(f))
         return;

@@ -325,8 +325,7 @@ INLINE void forward_rows(firn_type f, const int group, const int n, const uint8_
                 memcpy(tail[g], b[g], (size_t)(bytes / SPAN_UNITS * units));
                 b[g] = tail[g];
             }
-            __m256 half_scale[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-            __m256 half_shift[2] = {half_scale[0], half_scale[0]};
+            __m256 half_scale[2], half_shift[2];
             scales_of(f, b[g], 0, SPAN_UNITS, half_scale, half_shift);
             const vf scale = join(f, half_scale);
             const vf shift = has_shift(f) ? join(f, half_shift) : vf_mul(scale, _mm512_set1_ps((float)-offset_of(f)));

@@ -10,7 +10,7 @@ INLINE void fill_scales(firn_type f, const uint8_t *w, int64_t row_bytes, int64_
         __m256 low[8], high[8], shift[8], high_shift[8];
         for (int64_t i = 0; i < 8; i++) {
             const int64_t row = r + i < n_rows ? r + i : n_rows - 1;
-            __m256 scale[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, both[2] = {scale[0], scale[0]};
+            __m256 scale[2], both[2];
             scales_of(f, w + row * row_bytes, first, units, scale, both);
             low[i] = scale[0];
             if (is_fine(f))
