@@ -17,46 +17,26 @@ FIRN_INLINE double firn_lanes_sum(const double *lanes)
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/* sum of a[i] b[i], products and sums in double. */
-FIRN_INLINE double firn_dot(const float *restrict a, const float *restrict b, int64_t n)
-{
-    double lanes[FIRN_LANES] = {0};
-    const int64_t whole = n - n % FIRN_LANES;
-
-    for (int64_t i = 0; i < whole; i += FIRN_LANES)
-        for (int l = 0; l < FIRN_LANES; l++)
-            lanes[l] += (double)a[i + l] * (double)b[i + l];
-    for (int64_t i = whole; i < n; i++)
-        lanes[i % FIRN_LANES] += (double)a[i] * (double)b[i];
-    return firn_lanes_sum(lanes);
-}
-
-/* sum of a[i] b[i] c[i]. */
-FIRN_INLINE double firn_dot3(const float *restrict a, const float *restrict b, const float *restrict c, int64_t n)
-{
-    double lanes[FIRN_LANES] = {0};
-    const int64_t whole = n - n % FIRN_LANES;
-
-    for (int64_t i = 0; i < whole; i += FIRN_LANES)
-        for (int l = 0; l < FIRN_LANES; l++)
-            lanes[l] += (double)a[i + l] * (double)b[i + l] * (double)c[i + l];
-    for (int64_t i = whole; i < n; i++)
-        lanes[i % FIRN_LANES] += (double)a[i] * (double)b[i] * (double)c[i];
-    return firn_lanes_sum(lanes);
-}
-
-FIRN_INLINE double firn_sum_of(const float *a, int64_t n)
-{
-    double lanes[FIRN_LANES] = {0};
-    const int64_t whole = n - n % FIRN_LANES;
-
-    for (int64_t i = 0; i < whole; i += FIRN_LANES)
-        for (int l = 0; l < FIRN_LANES; l++)
-            lanes[l] += (double)a[i + l];
-    for (int64_t i = whole; i < n; i++)
-        lanes[i % FIRN_LANES] += (double)a[i];
-    return firn_lanes_sum(lanes);
-}
+/* double name(..., n): the sum over i < n of a term, products and sums in double. */
+#define FIRN_SUM_OF_TERMS(name, term, ...)                                                                             \
+    FIRN_INLINE double name(__VA_ARGS__, int64_t n)                                                                    \
+    {                                                                                                                  \
+        double lanes[FIRN_LANES] = {0};                                                                                \
+        const int64_t whole = n - n % FIRN_LANES;                                                                      \
+                                                                                                                       \
+        for (int64_t at = 0; at < whole; at += FIRN_LANES)                                                             \
+            for (int l = 0; l < FIRN_LANES; l++) {                                                                     \
+                const int64_t i = at + l;                                                                              \
+                lanes[l] += term;                                                                                      \
+            }                                                                                                          \
+        for (int64_t i = whole; i < n; i++)                                                                            \
+            lanes[i % FIRN_LANES] += term;                                                                             \
+        return firn_lanes_sum(lanes);                                                                                  \
+    }
+FIRN_SUM_OF_TERMS(firn_sum_of, (double)a[i], const float *a)
+FIRN_SUM_OF_TERMS(firn_dot, (double)a[i] * (double)b[i], const float *restrict a, const float *restrict b)
+FIRN_SUM_OF_TERMS(firn_dot3, (double)a[i] * (double)b[i] * (double)c[i], const float *restrict a,
+                  const float *restrict b, const float *restrict c)
 
 /* exp in double for x <= 0, within 1 unit in the last place: argument reduction and the Taylor series' first terms with
  * the rest to degree 11 fitted in Chebyshev nodes. 0 below -708; NaN stays NaN. */

@@ -147,19 +147,8 @@ firn_tensor *firn_rms_norm_back(firn_graph *g, firn_tensor *x, firn_tensor *w, f
 
 /* ---- NORM ---- */
 
-/* sum of (a[i] - from_a) (b[i] - from_b). */
-FIRN_INLINE double dot_from(const float *a, double from_a, const float *b, double from_b, int64_t n)
-{
-    double lanes[FIRN_LANES] = {0};
-    const int64_t whole = n - n % FIRN_LANES;
-
-    for (int64_t i = 0; i < whole; i += FIRN_LANES)
-        for (int l = 0; l < FIRN_LANES; l++)
-            lanes[l] += ((double)a[i + l] - from_a) * ((double)b[i + l] - from_b);
-    for (int64_t i = whole; i < n; i++)
-        lanes[i % FIRN_LANES] += ((double)a[i] - from_a) * ((double)b[i] - from_b);
-    return firn_lanes_sum(lanes);
-}
+FIRN_SUM_OF_TERMS(dot_from, ((double)a[i] - from_a) * ((double)b[i] - from_b), const float *a, double from_a,
+                  const float *b, double from_b)
 
 FIRN_INLINE void moments(const float *x, int64_t n, float eps, double *mean, double *r)
 {
