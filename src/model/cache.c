@@ -6,13 +6,15 @@
  * what ATTENTION asks for (op/attention.c), and a row moves once in many tokens.
  *
  * Sums are taken over the same tiles of keys as over a row for each token, and have the same bits: `first` is a
- * multiple of the tile of ATTENTION's reference (op/attention.c), and cpu/attention_x86.h counts its own from the first
+ * multiple of the tile of ATTENTION's reference (op/attention.h), and cpu/attention_x86.h counts its own from the first
  * key in sight. BACK rows more than needed are kept, so that a few tokens can be taken back.
  *
  * Called by generate.c. */
 #include "model/cache.h"
 
-enum { TILE = 64, BACK = 128, PIECE = 64 };
+#include "op/attention.h"
+
+enum { TILE = FIRN_ATTENTION_TILE, BACK = 128, PIECE = 64 };
 
 /* Rows in front of the next token that stay when rows move. */
 static int64_t kept(const firn_model *m)

@@ -24,7 +24,7 @@
 #include "op/attention.h"
 #include "op/mathf.h"
 
-enum { BQ = 32, BK = 64 }; /* queries and keys of a tile */
+enum { BQ = 32, BK = FIRN_ATTENTION_TILE }; /* queries and keys of a tile */
 
 /* ---- tiles ---- */
 
