@@ -1,35 +1,50 @@
 /* firn finetune: the options, what a person sees while it runs, and Ctrl-C. The run itself is train/run.c. */
 #include "cmd.h"
-#include "core/file.h"
+#include "core/leftover.h"
 #include "train/machine.h"
 #include "train/options.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* ---- stopping: the first signal ends the run after its step, the second at once ---- */
+/* ---- stopping: the first signal ends the run with a checkpoint, a second Ctrl-C or SIGTERM at once ---- */
 
 static volatile sig_atomic_t stop_signal;
+static bool terminal;
 
 static void on_signal(int signal)
 {
-    if (stop_signal) {
-        firn_out_discard();
+    static const char words[] = "\nstopping: a checkpoint is being written (once more Ctrl-C stops at once)\n";
+    const bool wanted = signal == SIGINT || signal == SIGTERM;
+    const int error = errno;
+
+    if (stop_signal && wanted) {
+        firn_leftovers_remove();
         _exit(128 + signal);
     }
-    stop_signal = signal;
+    /* A hang-up may come twice, from terminal and shell, and a broken pipe comes with every line. */
+    if (!stop_signal) {
+        stop_signal = signal;
+        if (wanted)
+            (void)!write(STDERR_FILENO, words + !terminal, sizeof words - 1 - !terminal);
+    }
+    errno = error;
 }
 
+/* What was ignored at the start stays ignored (nohup, `trap '' INT`). */
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXCPU};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
 
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
 }
 
 static bool stop(void *user)
@@ -42,9 +57,7 @@ static bool stop(void *user)
 
 typedef struct {
     firn_context *ctx;
-    bool terminal;
     bool bar; /* a progress bar stands on the last line */
-    bool told;
 } screen;
 
 static void clear_bar(screen *s)
@@ -108,7 +121,7 @@ static void progress(void *user, const firn_progress *p)
 
     firn_text_init(&t, s->ctx, 0);
     figures(&t, p);
-    if (s->terminal) {
+    if (terminal) {
         draw_bar(p, firn_text_cstr(&t));
         s->bar = true;
     } else {
@@ -116,10 +129,6 @@ static void progress(void *user, const firn_progress *p)
                 firn_text_cstr(&t), p->learning_rate, p->grad_norm);
     }
     firn_text_free(&t);
-    if (stop_signal && !s->told) {
-        s->told = true;
-        say(s, "stopping: a checkpoint is being written (once more Ctrl-C stops at once)");
-    }
 }
 
 /* ---- options ---- */
@@ -208,10 +217,11 @@ int cmd_finetune(int argc, char **argv)
     firn_context *ctx = cmd_context(threads);
     if (!ctx)
         return 1;
-    screen s = {.ctx = ctx, .terminal = isatty(STDERR_FILENO)};
+    screen s = {.ctx = ctx};
     const firn_watch watch = {&s, say, progress, stop};
     const int flags = (dry_run ? FIRN_TRAIN_DRY_RUN : 0) | (profile ? FIRN_TRAIN_PROFILE : 0);
     firn_train_result result;
+    terminal = isatty(STDERR_FILENO);
     catch_signals();
     const firn_status done = resume ? firn_train_resume(ctx, resume, &options, flags, &watch, &result)
                                     : firn_train(ctx, &options, flags, &watch, &result);

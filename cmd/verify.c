@@ -9,6 +9,7 @@
 #include "model.h"
 
 #include "core/file.h"
+#include "core/lock.h"
 #include "train/optimizer.h"
 
 #include <errno.h>
@@ -36,6 +37,7 @@ typedef struct {
     bool failed;
     cmd_model m;
     firn_session *session;
+    firn_lock *lock; /* of the folder `write` */
 } verify;
 
 /* ---- judging ---- */
@@ -306,8 +308,10 @@ static firn_status check_all(verify *v)
 {
     const firn_session_params params = {.n_tokens = (int64_t)v->n_seq * v->n_tok, .train = true};
 
-    if (v->write)
-        FIRN_TRY(firn_make_folder(v->m.ctx, v->write));
+    if (v->write) {
+        FIRN_TRY(firn_make_folder(v->m.ctx, v->write, NULL));
+        FIRN_TRY(firn_lock_folder(v->m.ctx, v->write, &v->lock));
+    }
     if (firn_model_get_info(v->m.model)->n_vocab != v->n_vocab)
         return firn_fail(v->m.ctx, FIRN_ERR_FORMAT, "%s: the model's vocabulary is not the case's", v->folder);
     FIRN_TRY(check_base(v));
@@ -342,6 +346,7 @@ static int verify_case(const char *folder, const char *write, const cmd_compute 
         if (check_all(&v) != FIRN_OK)
             v.failed = cmd_fail_ctx(v.m.ctx);
         firn_session_destroy(v.session);
+        firn_lock_drop(v.lock);
         cmd_model_close(&v.m);
     }
     free(v.tokens);

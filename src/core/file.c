@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +11,25 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { OUT_BUFFER = 1 << 20 };
-
-static firn_status fail_errno(firn_context *ctx, const char *what, const char *path)
+firn_status firn_fail_errno(firn_context *ctx, const char *what, const char *path)
 {
     return firn_fail(ctx, FIRN_ERR_IO, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
-static firn_status no_file(firn_context *ctx, const char *what, const char *path, mode_t mode)
+int firn_open(const char *path, int flags, mode_t mode)
+{
+    int fd = open(path, flags | O_CLOEXEC, mode);
+
+    if (fd >= 0 && fd <= STDERR_FILENO) {
+        const int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+        close(fd);
+        fd = higher;
+        errno = error;
+    }
+    return fd;
+}
+
+firn_status firn_no_file(firn_context *ctx, const char *what, const char *path, mode_t mode)
 {
     return firn_fail(ctx, FIRN_ERR_IO, "cannot %s %s: it is %s, not a file", what, path,
                      S_ISDIR(mode) ? "a folder" : "a device or pipe");
@@ -27,17 +37,17 @@ static firn_status no_file(firn_context *ctx, const char *what, const char *path
 
 static firn_status open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = firn_open(path, O_RDONLY, 0);
     if (*fd < 0)
-        return fail_errno(ctx, "open", path);
+        return firn_fail_errno(ctx, "open", path);
     if (fstat(*fd, st) < 0) {
-        const firn_status s = fail_errno(ctx, "look at", path);
+        const firn_status s = firn_fail_errno(ctx, "look at", path);
         close(*fd);
         return s;
     }
     if (!S_ISREG(st->st_mode)) {
         close(*fd);
-        return no_file(ctx, "read", path, st->st_mode);
+        return firn_no_file(ctx, "read", path, st->st_mode);
     }
     return FIRN_OK;
 }
@@ -54,7 +64,7 @@ firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map)
         return FIRN_OK;
     }
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    const firn_status s = p == MAP_FAILED ? fail_errno(ctx, "map", path) : FIRN_OK;
+    const firn_status s = p == MAP_FAILED ? firn_fail_errno(ctx, "map", path) : FIRN_OK;
     close(fd);
     if (s == FIRN_OK)
         *map = (firn_map){p, (size_t)st.st_size};
@@ -117,7 +127,7 @@ firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, ch
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0)
-            s = fail_errno(ctx, "read", path);
+            s = firn_fail_errno(ctx, "read", path);
         else if (r == 0)
             break; /* the file shrank while it was read */
         else
@@ -134,183 +144,6 @@ firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, ch
     return FIRN_OK;
 }
 
-struct firn_out {
-    firn_context *ctx;
-    int fd;
-    uint64_t offset; /* with what is still buffered */
-    size_t buffered;
-    firn_status status;
-    char *path, *target, *temporary; /* target: what path leads to, where that is a link */
-    _Atomic(char *) *listed;         /* where firn_out_discard finds `temporary`; NULL: it does not */
-    uint8_t buffer[OUT_BUFFER];
-};
-
-/* Temporary files that are being written. Who takes a name out of here owns it. */
-static _Atomic(char *) unfinished[8];
-
-static void list(firn_out *out)
-{
-    for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished && !out->listed; i++) {
-        char *none = NULL;
-        if (atomic_compare_exchange_strong(&unfinished[i], &none, out->temporary))
-            out->listed = &unfinished[i];
-    }
-}
-
-void firn_out_discard(void)
-{
-    for (size_t i = 0; i < sizeof unfinished / sizeof *unfinished; i++) {
-        char *path = atomic_exchange(&unfinished[i], NULL), *none = NULL;
-        if (path)
-            unlink(path);
-        atomic_compare_exchange_strong(&unfinished[i], &none, path);
-    }
-}
-
-static void out_free(firn_out *out)
-{
-    if (out->fd >= 0)
-        close(out->fd);
-    firn_free(out->ctx, out->path);
-    firn_free(out->ctx, out->target);
-    if (!out->listed || atomic_exchange(out->listed, NULL))
-        firn_free(out->ctx, out->temporary);
-    firn_free(out->ctx, out);
-}
-
-firn_status firn_out_open(firn_context *ctx, const char *path, firn_out **result)
-{
-    char target[PATH_MAX];
-    struct stat st;
-
-    *result = NULL;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* the rename would put a file in a device's place */
-        return no_file(ctx, "write", path, st.st_mode);
-    firn_out *out = firn_alloc(ctx, sizeof *out);
-    if (!out)
-        return FIRN_ERR_MEMORY;
-    out->ctx = ctx;
-    out->fd = -1;
-    out->offset = 0;
-    out->buffered = 0;
-    out->status = FIRN_OK;
-    out->listed = NULL;
-    out->path = firn_strdup(ctx, path);
-    out->target = firn_strdup(ctx, realpath(path, target) ? target : path);
-    const size_t n = out->target ? strlen(out->target) + 32 : 0;
-    out->temporary = firn_alloc(ctx, n);
-    if (!out->path || !out->target || !out->temporary) {
-        out_free(out);
-        return FIRN_ERR_MEMORY;
-    }
-    snprintf(out->temporary, n, "%s.tmp%ld", out->target, (long)getpid());
-    out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (out->fd < 0) {
-        const firn_status s = fail_errno(ctx, "write", path);
-        out_free(out);
-        return s;
-    }
-    list(out);
-    *result = out;
-    return FIRN_OK;
-}
-
-static firn_status write_all(firn_out *out, const uint8_t *data, size_t size)
-{
-    while (size) {
-        const ssize_t w = write(out->fd, data, size);
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w < 0)
-            return out->status = fail_errno(out->ctx, "write", out->path);
-        data += w;
-        size -= (size_t)w;
-    }
-    return FIRN_OK;
-}
-
-static firn_status flush(firn_out *out)
-{
-    const size_t n = out->buffered;
-
-    out->buffered = 0;
-    return write_all(out, out->buffer, n);
-}
-
-firn_status firn_out_write(firn_out *out, const void *data, size_t size)
-{
-    FIRN_TRY(out->status);
-    out->offset += size;
-    if (size > OUT_BUFFER - out->buffered)
-        FIRN_TRY(flush(out));
-    if (size >= OUT_BUFFER)
-        return write_all(out, data, size);
-    if (size)
-        memcpy(out->buffer + out->buffered, data, size);
-    out->buffered += size;
-    return FIRN_OK;
-}
-
-uint64_t firn_out_offset(const firn_out *out)
-{
-    return out->offset;
-}
-
-/* The rename itself must survive a crash too. A file system that cannot sync folders is taken as it is. */
-static void sync_parent(const char *path)
-{
-    char folder[4096];
-    const char *slash = strrchr(path, '/');
-    const size_t n = slash ? (size_t)(slash - path) : 0;
-
-    if (n >= sizeof folder)
-        return;
-    memcpy(folder, path, n);
-    folder[n] = 0;
-    const int fd = open(slash ? (n ? folder : "/") : ".", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-}
-
-firn_status firn_out_commit(firn_out *out)
-{
-    firn_status s = out->status == FIRN_OK ? flush(out) : out->status;
-
-    if (s == FIRN_OK && fsync(out->fd) < 0)
-        s = fail_errno(out->ctx, "write", out->path);
-    if (s == FIRN_OK) {
-        const int closed = close(out->fd);
-        out->fd = -1;
-        if (closed < 0 || rename(out->temporary, out->target) < 0)
-            s = fail_errno(out->ctx, "write", out->path);
-    }
-    if (s == FIRN_OK)
-        sync_parent(out->target);
-    else
-        unlink(out->temporary);
-    out_free(out);
-    return s;
-}
-
-void firn_out_abort(firn_out *out)
-{
-    if (!out)
-        return;
-    unlink(out->temporary);
-    out_free(out);
-}
-
-firn_status firn_file_write(firn_context *ctx, const char *path, const void *data, size_t size)
-{
-    firn_out *out;
-
-    FIRN_TRY(firn_out_open(ctx, path, &out));
-    firn_out_write(out, data, size);
-    return firn_out_commit(out);
-}
-
 firn_status firn_file_space(firn_context *ctx, const char *path, uint64_t *bytes)
 {
     char at[4096];
@@ -322,7 +155,7 @@ firn_status firn_file_space(firn_context *ctx, const char *path, uint64_t *bytes
     while (statvfs(at[0] ? at : ".", &fs) < 0) {
         char *slash = strrchr(at, '/');
         if (errno != ENOENT || !at[0])
-            return fail_errno(ctx, "look at the file system of", path);
+            return firn_fail_errno(ctx, "look at the file system of", path);
         if (slash == at && at[1])
             at[1] = 0;
         else
@@ -332,12 +165,14 @@ firn_status firn_file_space(firn_context *ctx, const char *path, uint64_t *bytes
     return FIRN_OK;
 }
 
-firn_status firn_make_folder(firn_context *ctx, const char *path)
+firn_status firn_make_folder(firn_context *ctx, const char *path, size_t *made)
 {
     char at[4096];
     const size_t n = strlen(path);
     struct stat st;
 
+    if (made)
+        *made = 0;
     if (n == 0 || n >= sizeof at)
         return firn_fail(ctx, FIRN_ERR_IO, "cannot make the folder '%.60s': its name is %s", path,
                          n ? "too long" : "empty");
@@ -346,10 +181,33 @@ firn_status firn_make_folder(firn_context *ctx, const char *path)
             continue;
         memcpy(at, path, i);
         at[i] = 0;
-        if (mkdir(at, 0777) < 0 && errno != EEXIST)
-            return fail_errno(ctx, "make the folder", at);
+        if (mkdir(at, 0777) == 0) {
+            firn_sync_parent(at);
+            if (made && !*made)
+                *made = i;
+        } else if (errno != EEXIST) {
+            const firn_status s = firn_fail_errno(ctx, "make the folder", at);
+            firn_unmake_folder(at, made ? *made : 0);
+            return s;
+        }
     }
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
         return firn_fail(ctx, FIRN_ERR_IO, "cannot make the folder %s: a file of that name is there", path);
     return FIRN_OK;
+}
+
+void firn_unmake_folder(const char *path, size_t made)
+{
+    char at[4096];
+    if (!made || strlen(path) >= sizeof at)
+        return;
+    size_t n = strlen(path);
+    memcpy(at, path, n + 1);
+    for (; n >= made; n--) {
+        if (n == strlen(path) || at[n] == '/') {
+            at[n] = 0;
+            if (rmdir(at) < 0 && errno != ENOENT)
+                return;
+        }
+    }
 }

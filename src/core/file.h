@@ -5,6 +5,16 @@
 
 #include "core/context.h"
 
+#include <sys/types.h>
+
+/* open(2) with O_CLOEXEC, never one of the descriptors 0 to 2: where a program runs with those closed, what it prints
+ * would land in the file. */
+int firn_open(const char *path, int flags, mode_t mode);
+/* "cannot WHAT PATH: " and what errno says. */
+firn_status firn_fail_errno(firn_context *ctx, const char *what, const char *path);
+/* "cannot WHAT PATH: it is a folder, not a file": for what `mode` (of stat) is instead. */
+firn_status firn_no_file(firn_context *ctx, const char *what, const char *path, mode_t mode);
+
 /* A file's bytes, mapped read-only and shared: pages come when touched and belong to the page cache. */
 typedef struct {
     const uint8_t *data; /* NULL for an empty file */
@@ -21,7 +31,10 @@ void firn_map_release(const firn_map *map, size_t offset, size_t size);
  * refused (0: no limit). */
 firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size);
 
-/* A file being written: `path` does not change until firn_out_commit. A folder or device of that name is refused. */
+/* ---- out.c ---- */
+
+/* A file being written: `path` does not change until firn_out_commit. A folder or device of that name is refused, and
+ * so is a file that another process is writing (core/lock.h). What a killed writer of `path` left behind is removed. */
 typedef struct firn_out firn_out;
 
 firn_status firn_out_open(firn_context *ctx, const char *path, firn_out **out);
@@ -33,15 +46,22 @@ uint64_t firn_out_offset(const firn_out *out);
 firn_status firn_out_commit(firn_out *out);
 /* Removes the temporary file. NULL is fine. */
 void firn_out_abort(firn_out *out);
-/* Removes the temporary files of whatever this process is writing (of the first eight at once), for the handler of a
- * signal that ends it. */
-void firn_out_discard(void);
 /* open, write, commit. */
 firn_status firn_file_write(firn_context *ctx, const char *path, const void *data, size_t size);
+/* Removes what killed writers of `path` left; nothing where one is at work. */
+void firn_out_sweep(firn_context *ctx, const char *path);
+/* fsyncs the folder that `path` lies in, so that what was done to its names survives a crash. A file system that cannot
+ * sync folders is taken as it is. */
+void firn_sync_parent(const char *path);
+
+/* ---- space and folders ---- */
 
 /* Free bytes on the file system that holds `path` (or will: its nearest existing parent). */
 firn_status firn_file_space(firn_context *ctx, const char *path, uint64_t *bytes);
-/* Makes a folder and its parents; one that is there already is fine. */
-firn_status firn_make_folder(firn_context *ctx, const char *path);
+/* Makes a folder and its parents; one that is there already is fine. *made, unless `made` is NULL: the length of the
+ * first that was new in `path`, 0 if none was. Where it fails it leaves none behind. */
+firn_status firn_make_folder(firn_context *ctx, const char *path, size_t *made);
+/* Takes back what firn_make_folder made, as far as it is empty. */
+void firn_unmake_folder(const char *path, size_t made);
 
 #endif

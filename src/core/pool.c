@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 /* Some 50 to 150 microseconds of spinning before a thread sleeps: longer than the gap between two operations of a step,
  * shorter than anything a person or another process would notice. Whoever waits longer must sleep, not yield: where
  * other programs want the processors too, a thread that spent its share on waiting gets none when its turn comes. */
-enum { SPINS = 8000 };
+enum { SPINS = 8000, LEAST_STACK = 1 << 20 };
 
 typedef struct {
     firn_pool *pool;
@@ -122,6 +123,30 @@ static void *worker_main(void *arg)
     }
 }
 
+/* Signals are the program's: its handlers never run on a worker. Faults, which belong to the thread that makes them,
+ * do. A small limit on stacks (ulimit -s) is the main thread's; workers get what kernels need. */
+static int start_worker(worker *w)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    pthread_attr_t attr;
+    sigset_t mask, old;
+    size_t stack;
+    int error = pthread_attr_init(&attr);
+
+    if (error)
+        return error;
+    if (pthread_attr_getstacksize(&attr, &stack) == 0 && stack < LEAST_STACK)
+        pthread_attr_setstacksize(&attr, LEAST_STACK);
+    sigfillset(&mask);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&mask, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &mask, &old);
+    error = pthread_create(&w->thread, &attr, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
 static firn_pool *pool_create(firn_context *ctx, int n_threads)
 {
     firn_pool *p = firn_alloc_zeroed(ctx, 1, sizeof *p + (size_t)n_threads * sizeof(worker));
@@ -134,7 +159,7 @@ static firn_pool *pool_create(firn_context *ctx, int n_threads)
     pthread_cond_init(&p->met, NULL);
     for (int i = 1; i < n_threads; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
-        const int error = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        const int error = start_worker(&p->workers[i]);
         if (error) {
             firn_fail(ctx, FIRN_ERR_MEMORY, "thread %d of %d could not be started: %s", i + 1, n_threads,
                       strerror(error));

@@ -75,18 +75,24 @@ static bool step_of(const char *name, int64_t *step)
     return strcmp(end, ".gguf") == 0;
 }
 
-/* Removes what is older than the `keep` newest, and what a killed writer left behind. Failing to is no failure. */
+void firn_checkpoint_sweep(const char *folder)
+{
+    DIR *dir = opendir(folder);
+
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (strncmp(e->d_name, "step-", 5) == 0 && (strstr(e->d_name, ".gguf.tmp") || strstr(e->d_name, ".gguf.lock")))
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+/* Removes what is older than the `keep` newest. Failing to is no failure. */
 static void clean(firn_context *ctx, const char *folder, int64_t keep)
 {
     char path[PATH_BYTES];
     int64_t limit = INT64_MAX, step;
-    DIR *dir = opendir(folder);
 
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        if (strncmp(e->d_name, "step-", 5) == 0 && strstr(e->d_name, ".gguf.tmp"))
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
-    if (dir)
-        closedir(dir);
+    firn_checkpoint_sweep(folder);
     for (int64_t i = 0; i < keep; i++) {
         if (firn_checkpoint_newest(ctx, folder, limit, &step) != FIRN_OK || step < 0)
             return;
@@ -105,7 +111,7 @@ firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const f
     firn_gguf_writer *w;
     firn_text described;
 
-    FIRN_TRY(firn_make_folder(ctx, folder));
+    FIRN_TRY(firn_make_folder(ctx, folder, NULL));
     FIRN_TRY(path_of(ctx, folder, position->step, path));
     FIRN_TRY(firn_gguf_writer_create(ctx, &w));
     layout(ctx, adapter, &described);

@@ -19,6 +19,8 @@ firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const f
                                   const float *v, const firn_position *position, int64_t keep);
 /* The newest checkpoint before `below` in the folder; *step -1 when there is none, also where there is no folder. */
 firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
+/* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
+void firn_checkpoint_sweep(const char *folder);
 /* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. */
 firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_adapter *adapter, float *m,
                                  float *v, firn_position *position);

@@ -24,6 +24,7 @@
 
 #include "core/buffer.h"
 #include "core/file.h"
+#include "core/lock.h"
 #include "model/block.h"
 #include "train/record.h"
 
@@ -488,16 +489,11 @@ static json_t *configuration(const exporting *x)
     return NULL;
 }
 
-static firn_status export_to(exporting *x, const char *folder)
+static firn_status write_both(exporting *x, const char *folder)
 {
     char path[MAX_PATH];
     firn_out *weights;
 
-    FIRN_EXPECT(x->ctx, x->adapter->n_entries > 0, "the adapter is empty");
-    FIRN_EXPECT(x->ctx, strlen(folder) < MAX_PATH - 64, "the folder's name is too long");
-    FIRN_TRY(collect(x));
-    find_exact(x);
-    FIRN_TRY(firn_make_folder(x->ctx, folder));
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
     FIRN_TRY(write_safetensors(x, path, &weights));
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
@@ -507,6 +503,25 @@ static firn_status export_to(exporting *x, const char *folder)
         return s;
     }
     return firn_out_commit(weights);
+}
+
+static firn_status export_to(exporting *x, const char *folder)
+{
+    size_t made;
+    firn_lock *lock;
+
+    FIRN_EXPECT(x->ctx, x->adapter->n_entries > 0, "the adapter is empty");
+    FIRN_EXPECT(x->ctx, strlen(folder) < MAX_PATH - 64, "the folder's name is too long");
+    FIRN_TRY(collect(x));
+    find_exact(x);
+    FIRN_TRY(firn_make_folder(x->ctx, folder, &made));
+    firn_status s = firn_lock_folder(x->ctx, folder, &lock);
+    if (s == FIRN_OK)
+        s = write_both(x, folder);
+    firn_lock_drop(lock);
+    if (s != FIRN_OK)
+        firn_unmake_folder(folder, made);
+    return s;
 }
 
 firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,

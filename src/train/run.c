@@ -319,6 +319,21 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
     return FIRN_OK;
 }
 
+/* What killed runs left in the folder. */
+static firn_status sweep(firn_run *run)
+{
+    static const char *const names[] = {"run.json", "before.json", "adapter.gguf", "report.html"};
+    char path[FIRN_PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        FIRN_TRY(firn_run_path(run->ctx, run->folder, names[i], path));
+        firn_out_sweep(run->ctx, path);
+    }
+    FIRN_TRY(checkpoints_of(run, path));
+    firn_checkpoint_sweep(path);
+    return FIRN_OK;
+}
+
 /* From decided options and an opened run to its end. */
 static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
 {
@@ -326,6 +341,7 @@ static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
     char folder[FIRN_PATH_BYTES];
     int64_t newest = -1;
 
+    FIRN_TRY(sweep(run));
     FIRN_TRY(checkpoints_of(run, folder));
     if (resumed)
         FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, INT64_MAX, &newest));
@@ -369,16 +385,14 @@ static firn_status make_folder(firn_run *run)
     char path[FIRN_PATH_BYTES];
     uint64_t space;
 
-    FIRN_TRY(firn_make_folder(run->ctx, run->record.options.output));
+    FIRN_TRY(firn_make_folder(run->ctx, run->record.options.output, &run->made));
+    FIRN_TRY(firn_lock_folder(run->ctx, run->record.options.output, &run->lock));
     FIRN_TRY(firn_full_path(run->ctx, run->record.options.output, run->folder));
     FIRN_TRY(firn_run_path(run->ctx, run->folder, "run.json", path));
     if (access(path, F_OK) == 0)
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT,
                          "%s holds a run already: go on with it (firn finetune --resume %s), or take another folder",
                          run->record.options.output, run->record.options.output);
-    if (access(run->folder, W_OK | X_OK) < 0)
-        return firn_fail(run->ctx, FIRN_ERR_IO, "cannot write into %s: %s", run->record.options.output,
-                         strerror(errno));
     FIRN_TRY(firn_file_space(run->ctx, run->folder, &space));
     if (space == 0)
         return firn_fail(run->ctx, FIRN_ERR_IO, "the file system of %s is full", run->record.options.output);
@@ -452,6 +466,8 @@ firn_status firn_train(firn_context *ctx, const firn_train_options *options, int
     run.record.options = *options;
     const firn_status s = new_run(&run, result);
     firn_run_close(&run);
+    if (s != FIRN_OK) /* a refused run leaves no empty folder */
+        firn_unmake_folder(options->output, run.made);
     return s;
 }
 
@@ -511,6 +527,8 @@ static firn_status resume_run(firn_run *run, const char *folder, const firn_trai
 
     FIRN_TRY(firn_run_record_read(&run->arena, folder, &was));
     FIRN_TRY(firn_full_path(run->ctx, folder, run->folder));
+    if (!(run->flags & FIRN_TRAIN_DRY_RUN))
+        FIRN_TRY(firn_lock_folder(run->ctx, folder, &run->lock));
     run->record.options = was.options;
     FIRN_TRY(merge(run, options));
     run->record.options.output = run->folder;

@@ -2,6 +2,7 @@
 #ifndef FIRN_TRAIN_RUN_H
 #define FIRN_TRAIN_RUN_H
 
+#include "core/lock.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/language.h"
@@ -14,6 +15,8 @@ typedef struct {
     const firn_watch *watch;
     int flags;
     char folder[FIRN_PATH_BYTES];
+    firn_lock *lock;  /* of the folder */
+    size_t made;      /* what of its path this run made; see firn_make_folder */
     firn_arena arena; /* texts of the options */
     firn_run_record record;
     uint64_t present;       /* anonymous memory before the adapter: vocabulary and data */

@@ -4,6 +4,7 @@
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "core/file.h"
+#include "core/leftover.h"
 #include "core/pool.h"
 
 #include <stdio.h>
@@ -135,7 +136,7 @@ static void a_file_appears_whole_or_not_at_all(void **state)
     assert_int_equal(firn_file_write(ctx, dir, "new!", 4), FIRN_ERR_IO);
     assert_non_null(strstr(firn_error(ctx), "it is a folder, not a file"));
     assert_int_equal(firn_out_open(ctx, path, &out), FIRN_OK);
-    firn_out_discard();
+    firn_leftovers_remove();
     unlink(path);
     rmdir(dir); /* fails if a temporary file were left */
     assert_int_equal(firn_out_commit(out), FIRN_ERR_IO);

@@ -325,7 +325,7 @@ static void test_both_or_none(void **state)
     size_t size;
 
     export(&x, "tiny-olmoe", "experts");
-    OK(x.f.ctx, firn_make_folder(x.f.ctx, in_scratch("taken/adapter_config.json")));
+    OK(x.f.ctx, firn_make_folder(x.f.ctx, in_scratch("taken/adapter_config.json"), NULL));
     assert_int_equal(firn_adapter_export_peft(x.f.ctx, x.f.model, x.f.adapter, in_scratch("taken"), NULL), FIRN_ERR_IO);
     assert_non_null(strstr(firn_error(x.f.ctx), "adapter_config.json"));
     assert_int_equal(firn_file_read(x.f.ctx, in_scratch("taken/adapter_model.safetensors"), 0, &bytes, &size),

@@ -1,0 +1,249 @@
+/* Hostile use and bad luck, as the command meets them: two processes at once, closed descriptors, signals, damaged
+ * files, small limits. */
+#include "unit/command.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define RUN                                                                                                            \
+    "finetune --model m.gguf --data d.jsonl --output r --context 64 --rank 2 --save-every 2 --eval-every 2 "           \
+    "--threads 1"
+
+static int setup(void **state)
+{
+    if (make_folder(state) != 0)
+        return -1;
+    FILE *f = fopen(path_of("d.jsonl"), "w");
+    if (!f)
+        return -1;
+    for (int i = 0; i < 30; i++)
+        fprintf(f, "{\"prompt\": \"one %d\", \"completion\": \" two %d\"}\n", i % 7, i % 5);
+    fclose(f);
+    return firn("init --like tiny --seed 1 m.gguf");
+}
+
+/* A shell command in the folder; its exit status. */
+static int sh(const char *command)
+{
+    char line[2048];
+
+    snprintf(line, sizeof line, "cd %s && PATH=%s:$PATH && %s", folder, FIRN_BIN_DIR, command);
+    const int status = system(line);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* firn in the background, standard error in the file "log". */
+static pid_t start(char *const *argv)
+{
+    const pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (chdir(folder) == 0 && freopen("log", "w", stderr) && freopen("/dev/null", "w", stdout))
+            execv(FIRN_BIN_DIR "/firn", argv);
+        _exit(99);
+    }
+    return pid;
+}
+
+static int end_of(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static char *const endless[] = {
+    "firn",      "finetune", "--model",      "m.gguf", "--data",       "d.jsonl", "--output",  "r", "--steps", "100000",
+    "--context", "64",       "--save-every", "0",      "--eval-every", "0",       "--threads", "1", NULL};
+
+static void await_step(int step)
+{
+    char command[64];
+
+    snprintf(command, sizeof command, "grep -qs 'step.: %d,' r/metrics.jsonl", step);
+    for (int i = 0; i < 6000 && sh(command) != 0; i++)
+        usleep(10000);
+    assert_int_equal(sh(command), 0);
+}
+
+/* ---- one writer at a time ---- */
+
+static void the_second_run_in_a_folder_is_refused(void **state)
+{
+    char sentence[160];
+
+    (void)state;
+    sh("rm -rf r");
+    const pid_t pid = start(endless);
+    await_step(1);
+    snprintf(sentence, sizeof sentence,
+             "firn: r is being written by process %ld: wait until that ends, or take another folder\n", (long)pid);
+    assert_int_equal(firn(RUN " --steps 4"), 1);
+    assert_string_equal(err, sentence);
+    assert_int_equal(firn("finetune --resume r"), 1);
+    assert_string_equal(err, sentence);
+    assert_int_equal(sh("test ! -e r/checkpoints"), 0);
+    kill(pid, SIGKILL);
+    assert_int_equal(end_of(pid), -SIGKILL);
+    assert_true(is_there("r/firn.lock")); /* it holds nobody up */
+    assert_int_equal(
+        sh("touch r/run.json.tmp7 r/adapter.gguf.tmp123 r/adapter.gguf.lock r/mine.tmp7; mkdir r/checkpoints; "
+           "touch r/checkpoints/step-00000001.gguf.tmp99"),
+        0);
+    assert_int_equal(firn("finetune --resume r --steps 2 --threads 1"), 0);
+    assert_int_equal(sh("test \"$(ls -a r r/checkpoints | grep -E 'tmp|lock')\" = mine.tmp7"), 0);
+}
+
+/* As another process of this machine would hold it. */
+static int hold(const char *lock)
+{
+    const int fd = open(path_of(lock), O_RDWR | O_CREAT, 0666);
+    char host[256] = "", text[300];
+
+    gethostname(host, sizeof host - 1);
+    const int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
+    assert_true(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && write(fd, text, (size_t)n) == n);
+    return fd;
+}
+
+static void expect_refused(const char *command, const char *lock, const char *format)
+{
+    char sentence[256];
+    const int fd = hold(lock);
+
+    snprintf(sentence, sizeof sentence, format, (long)getpid());
+    assert_int_equal(firn(command), 1);
+    if (!strstr(err, sentence))
+        fail_msg("expected '%s' in: %s", sentence, err);
+    assert_true(is_there(lock));
+    close(fd);
+    assert_int_equal(firn(command), 0);
+    assert_false(is_there(lock));
+}
+
+static void the_second_writer_of_a_file_is_refused(void **state)
+{
+    (void)state;
+    write_text("x.gguf.tmp123", "left by a killed process");
+    write_text("x.gguf.tmp12a", "somebody else's");
+    expect_refused("init --like tiny-llama x.gguf", "x.gguf.lock",
+                   "firn: cannot write x.gguf: process %ld is writing it\n");
+    assert_false(is_there("x.gguf.tmp123"));
+    assert_true(is_there("x.gguf.tmp12a"));
+    expect_refused("quantize x.gguf y.gguf q8_0", "y.gguf.lock",
+                   "firn: cannot write y.gguf: process %ld is writing it\n");
+    expect_refused("upcycle x.gguf y.gguf --experts 2 --used 1", "y.gguf.lock",
+                   "firn: cannot write y.gguf: process %ld is writing it\n");
+    mkdir(path_of("peft"), 0777);
+    expect_refused("export m.gguf r/adapter.gguf peft", "peft/firn.lock",
+                   "firn: peft is being written by process %ld: wait until that ends, or take another folder\n");
+}
+
+static void a_refused_command_leaves_no_folder(void **state)
+{
+    (void)state;
+    assert_int_equal(firn("finetune --model m.gguf --data none.jsonl --output a/b/c"), 1);
+    assert_false(is_there("a"));
+    assert_int_equal(sh("mkdir a"), 0);
+    assert_int_equal(firn("finetune --model none.gguf --data d.jsonl --output a/b/"), 1);
+    assert_true(is_there("a"));
+    assert_false(is_there("a/b"));
+}
+
+/* ---- descriptors ---- */
+
+static void closed_descriptors_get_no_text_into_files(void **state)
+{
+    static const char *const closed[] = {"2>&-", ">&- 2>&-", "<&- >&- 2>&-"};
+    char command[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
+        snprintf(command, sizeof command, "rm -rf r; firn " RUN " --steps 3 %s", closed[i]);
+        assert_int_equal(sh(command), 0);
+        assert_int_equal(
+            sh("test $(grep -c . r/metrics.jsonl) = 4 && test $(grep -c '^{\"step\": .*}$' r/metrics.jsonl) = 4"), 0);
+        assert_int_equal(firn("finetune --resume r --steps 4 --threads 1"), 0);
+    }
+}
+
+/* ---- signals ---- */
+
+static void a_signal_ends_a_run_with_a_checkpoint(void **state)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        sh("rm -rf r");
+        const pid_t pid = start(endless);
+        await_step(1);
+        kill(pid, numbers[i]);
+        if (numbers[i] == SIGHUP) /* the terminal's, and then the shell's */
+            kill(pid, numbers[i]);
+        assert_int_equal(end_of(pid), 128 + numbers[i]);
+        assert_int_equal(sh("test $(ls r/checkpoints | wc -l) = 1"), 0);
+        assert_int_equal(sh("test $(ls r | grep -c lock) = 0"), 0);
+        if (numbers[i] == SIGINT)
+            assert_int_equal(sh("test $(grep -c '^stopping: a checkpoint is being written' log) = 1"), 0);
+    }
+}
+
+static void a_dead_pipe_ends_a_run_with_a_checkpoint(void **state)
+{
+    (void)state;
+    assert_int_equal(sh("rm -rf r; { firn " RUN " --steps 100000 2>&1; echo $? >rc; } | head -n 12 >/dev/null; "
+                        "test $(cat rc) = 141 && ls r/checkpoints/step-*.gguf >/dev/null"),
+                     0);
+}
+
+static void an_ignored_signal_stays_ignored(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        sh("rm -rf r; (trap '' INT HUP; firn " RUN " --steps 12 >out 2>err & p=$!; "
+           "while ! grep -qs 'step.: 1,' r/metrics.jsonl; do sleep 0.01; done; kill -INT $p; kill -HUP $p; "
+           "wait $p; test $? = 0) && test -s r/adapter.gguf"),
+        0);
+}
+
+static void a_limit_on_files_is_an_error(void **state)
+{
+    (void)state;
+    assert_int_equal(sh("(ulimit -f 8; firn init --like tiny big.gguf >out 2>err; test $? = 1) && "
+                        "grep -q '^firn: cannot write big.gguf: File too large$' err && "
+                        "test \"$(ls | grep -c big)\" = 0"),
+                     0);
+}
+
+/* ---- limits ---- */
+
+static void a_small_stack_is_enough_or_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(sh("(ulimit -s 64; firn --version >out 2>err; test $? = 1) && "
+                        "grep -q '^firn: the stack is limited to 64 KiB; expected at least 128 (ulimit -s)$' err"),
+                     0);
+    assert_int_equal(
+        sh("rm -rf r; (ulimit -s 128; firn " RUN " --threads 2 --steps 3 >out 2>err) && test -s r/report.html"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_second_run_in_a_folder_is_refused),
+        cmocka_unit_test(the_second_writer_of_a_file_is_refused),
+        cmocka_unit_test(a_refused_command_leaves_no_folder),
+        cmocka_unit_test(closed_descriptors_get_no_text_into_files),
+        cmocka_unit_test(a_signal_ends_a_run_with_a_checkpoint),
+        cmocka_unit_test(a_dead_pipe_ends_a_run_with_a_checkpoint),
+        cmocka_unit_test(an_ignored_signal_stays_ignored),
+        cmocka_unit_test(a_limit_on_files_is_an_error),
+        cmocka_unit_test(a_small_stack_is_enough_or_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, remove_folder);
+}
