@@ -45,11 +45,14 @@ void firn_token_list_free(firn_context *ctx, firn_token_list *list)
 /* What one line goes through; its memory serves all lines. */
 typedef struct {
     const firn_encoder *encoder;
+    const firn_jsonl *lines;
     int64_t context;
     firn_data *data;
     firn_text text;
     firn_spans spans;
     firn_token_list tokens;
+    firn_status taken; /* of the samples that a template gave */
+    bool has_text;     /* the line has */
 } reader;
 
 static firn_status check_messages(const firn_jsonl *lines, const json_t *messages)
@@ -96,49 +99,6 @@ static firn_status memory_at(const firn_jsonl *lines)
     return firn_fail_in(lines->ctx, FIRN_ERR_MEMORY, "%s:%lld", lines->name, (long long)lines->line);
 }
 
-/* Puts the line's text and its trained spans into the reader. *ends: an end token is to follow, and is trained. */
-static firn_status render(reader *r, const firn_jsonl *lines, const json_t *object, bool *is_text, bool *ends)
-{
-    const json_t *messages = json_object_get(object, "messages");
-    const char *s = "";
-    size_t n = 0;
-
-    r->text.size = 0;
-    r->spans.n = 0;
-    *is_text = *ends = false;
-    if (messages) {
-        FIRN_TRY(check_messages(lines, messages));
-        if (!r->encoder->render)
-            return firn_jsonl_fail(lines, "messages", -1, NULL,
-                                   "messages need a chat template, and the model has none; expected prompt and "
-                                   "completion, or text");
-        const firn_status status = r->encoder->render(r->encoder->user, object, &r->text, &r->spans);
-        if (status == FIRN_ERR_MEMORY)
-            return memory_at(lines);
-        if (status != FIRN_OK)
-            return firn_jsonl_fail(lines, "messages", -1, NULL, "the model's chat template refuses it: %s",
-                                   firn_error(lines->ctx));
-    } else if (json_object_get(object, "prompt") || json_object_get(object, "completion")) {
-        FIRN_TRY(expect_string(lines, object, "prompt", &s, &n));
-        firn_text_append(&r->text, s, n);
-        const size_t begin = r->text.size;
-        FIRN_TRY(expect_string(lines, object, "completion", &s, &n));
-        firn_text_append(&r->text, s, n);
-        FIRN_TRY(firn_spans_add(&r->spans, begin, r->text.size));
-        *ends = n > 0 && r->encoder->eos >= 0;
-    } else if (json_object_get(object, "text")) {
-        FIRN_TRY(expect_string(lines, object, "text", &s, &n));
-        firn_text_append(&r->text, s, n);
-        FIRN_TRY(firn_spans_add(&r->spans, 0, n));
-        *is_text = true;
-        *ends = n > 0 && r->encoder->add_eos && r->encoder->eos >= 0;
-    } else {
-        return firn_jsonl_fail(lines, NULL, -1, NULL,
-                               "expected messages, prompt and completion, or text among the keys");
-    }
-    return r->text.status;
-}
-
 static bool is_trained(const firn_spans *spans, size_t begin, size_t end)
 {
     for (size_t i = 0; i < spans->n; i++)
@@ -148,7 +108,7 @@ static bool is_trained(const firn_spans *spans, size_t begin, size_t end)
 }
 
 /* Makes a sample of tokens [from, from + n) of the line, unless nothing in it is trained. */
-static firn_status add_sample(reader *r, int64_t line, size_t from, size_t n)
+static firn_status add_sample(reader *r, const firn_spans *spans, size_t from, size_t n)
 {
     firn_data *d = r->data;
     int32_t n_targets = 0;
@@ -157,7 +117,7 @@ static firn_status add_sample(reader *r, int64_t line, size_t from, size_t n)
     const int64_t begin = (int64_t)d->n_tokens;
     for (size_t i = 0; i < n; i++) {
         const size_t t = from + i;
-        const bool trained = i > 0 && is_trained(&r->spans, r->tokens.begin[t], r->tokens.end[t]);
+        const bool trained = i > 0 && is_trained(spans, r->tokens.begin[t], r->tokens.end[t]);
         FIRN_TRY(firn_grow(d->ctx, (void **)&d->tokens, d->n_tokens, &d->tokens_capacity, sizeof *d->tokens));
         FIRN_TRY(firn_grow(d->ctx, (void **)&d->trained, d->n_tokens, &d->trained_capacity, sizeof *d->trained));
         d->tokens[d->n_tokens] = r->tokens.ids[t];
@@ -170,29 +130,27 @@ static firn_status add_sample(reader *r, int64_t line, size_t from, size_t n)
     }
     if (d->n_samples >= INT32_MAX)
         return firn_fail(d->ctx, FIRN_ERR_UNSUPPORTED, "a data set has at most %d samples", INT32_MAX);
-    d->samples[d->n_samples++] = (firn_sample){line, begin, (int32_t)n, n_targets};
+    d->samples[d->n_samples++] = (firn_sample){r->lines->line, begin, (int32_t)n, n_targets};
     d->n_targets += n_targets;
     return FIRN_OK;
 }
 
-static firn_status read_line(reader *r, const firn_jsonl *lines, const json_t *object)
+/* The samples of a text. spread: over as many windows as it takes; else it is cut. ends: an end token follows, and is
+ * trained. */
+static firn_status add_text(reader *r, const firn_text *text, const firn_spans *spans, bool spread, bool ends)
 {
     firn_context *ctx = r->data->ctx;
     const firn_encoder *e = r->encoder;
-    bool is_text, ends;
 
-    FIRN_TRY(render(r, lines, object, &is_text, &ends));
-    r->data->lines++;
     r->tokens.n = 0;
-    if (r->text.size == 0) {
-        r->data->empty++;
+    if (text->size == 0)
         return FIRN_OK;
-    }
-    const firn_status status = e->encode(e->user, r->text.data, r->text.size, &r->tokens);
+    r->has_text = true;
+    const firn_status status = e->encode(e->user, text->data, text->size, &r->tokens);
     if (status == FIRN_ERR_MEMORY)
-        return memory_at(lines);
+        return memory_at(r->lines);
     if (status != FIRN_OK)
-        return firn_jsonl_fail(lines, NULL, -1, NULL, "%s", firn_error(ctx));
+        return firn_jsonl_fail(r->lines, NULL, -1, NULL, "%s", firn_error(ctx));
     if (e->add_bos && e->bos >= 0 && (r->tokens.n == 0 || r->tokens.ids[0] != e->bos)) {
         FIRN_TRY(firn_token_list_add(ctx, &r->tokens, 0, 0, 0));
         memmove(r->tokens.ids + 1, r->tokens.ids, (r->tokens.n - 1) * sizeof *r->tokens.ids);
@@ -201,23 +159,97 @@ static firn_status read_line(reader *r, const firn_jsonl *lines, const json_t *o
         r->tokens.ids[0] = e->bos;
         r->tokens.begin[0] = r->tokens.end[0] = 0;
     }
-    if (ends && r->tokens.n > 0 && r->tokens.ids[r->tokens.n - 1] != e->eos) {
-        /* one byte past the text, so that a span of its own covers it */
-        FIRN_TRY(firn_token_list_add(ctx, &r->tokens, e->eos, r->text.size, r->text.size + 1));
-        FIRN_TRY(firn_spans_add(&r->spans, r->text.size, r->text.size + 1));
-    }
+    if (ends && r->tokens.n > 0 && r->tokens.ids[r->tokens.n - 1] != e->eos) /* one byte past the text */
+        FIRN_TRY(firn_token_list_add(ctx, &r->tokens, e->eos, text->size, text->size + 1));
 
     const size_t before = r->data->n_samples, window = (size_t)r->context, n = r->tokens.n;
-    if (is_text && n > window) {
+    if (spread && n > window) {
         /* Each piece starts with the last token of the one before, so that every token is predicted once. */
         for (size_t from = 0; from + 1 < n; from += window - 1)
-            FIRN_TRY(add_sample(r, lines->line, from, n - from < window ? n - from : window));
+            FIRN_TRY(add_sample(r, spans, from, n - from < window ? n - from : window));
         r->data->split++;
     } else {
-        FIRN_TRY(add_sample(r, lines->line, 0, n < window ? n : window));
+        FIRN_TRY(add_sample(r, spans, 0, n < window ? n : window));
         r->data->cut += n > window && r->data->n_samples > before;
     }
-    r->data->untrained += r->data->n_samples == before;
+    return FIRN_OK;
+}
+
+static firn_status take(void *sink, const firn_text *text, const firn_spans *spans)
+{
+    reader *r = sink;
+
+    r->taken = add_text(r, text, spans, false, false);
+    return r->taken;
+}
+
+static firn_status read_messages(reader *r, const json_t *object)
+{
+    FIRN_TRY(check_messages(r->lines, json_object_get(object, "messages")));
+    if (!r->encoder->render)
+        return firn_jsonl_fail(r->lines, "messages", -1, NULL,
+                               "messages need a chat template, and the model has none; expected prompt and "
+                               "completion, or text");
+    r->taken = FIRN_OK;
+    const firn_status status = r->encoder->render(r->encoder->user, object, take, r);
+    if (status == FIRN_OK || r->taken != FIRN_OK)
+        return r->taken;
+    if (status == FIRN_ERR_MEMORY)
+        return memory_at(r->lines);
+    return firn_jsonl_fail(r->lines, "messages", -1, NULL, "the model's chat template refuses it: %s",
+                           firn_error(r->lines->ctx));
+}
+
+static firn_status read_completion(reader *r, const json_t *object)
+{
+    const char *s = "";
+    size_t n = 0;
+
+    FIRN_TRY(expect_string(r->lines, object, "prompt", &s, &n));
+    firn_text_append(&r->text, s, n);
+    const size_t begin = r->text.size;
+    FIRN_TRY(expect_string(r->lines, object, "completion", &s, &n));
+    firn_text_append(&r->text, s, n);
+    const bool ends = n > 0 && r->encoder->eos >= 0;
+    FIRN_TRY(firn_spans_add(&r->spans, begin, r->text.size + ends));
+    return add_text(r, &r->text, &r->spans, false, ends);
+}
+
+static firn_status read_text(reader *r, const json_t *object)
+{
+    const char *s = "";
+    size_t n = 0;
+
+    FIRN_TRY(expect_string(r->lines, object, "text", &s, &n));
+    firn_text_append(&r->text, s, n);
+    const bool ends = n > 0 && r->encoder->add_eos && r->encoder->eos >= 0;
+    FIRN_TRY(firn_spans_add(&r->spans, 0, n + ends));
+    return add_text(r, &r->text, &r->spans, true, ends);
+}
+
+static firn_status read_line(reader *r, const json_t *object)
+{
+    firn_data *d = r->data;
+    const size_t before = d->n_samples;
+    firn_status s;
+
+    r->text.size = 0;
+    r->spans.n = 0;
+    r->has_text = false;
+    if (json_object_get(object, "messages"))
+        s = read_messages(r, object);
+    else if (json_object_get(object, "prompt") || json_object_get(object, "completion"))
+        s = read_completion(r, object);
+    else if (json_object_get(object, "text"))
+        s = read_text(r, object);
+    else
+        s = firn_jsonl_fail(r->lines, NULL, -1, NULL,
+                            "expected messages, prompt and completion, or text among the keys");
+    FIRN_TRY(s);
+    FIRN_TRY(r->text.status);
+    d->lines++;
+    d->empty += !r->has_text;
+    d->untrained += r->has_text && d->n_samples == before;
     return FIRN_OK;
 }
 
@@ -229,7 +261,7 @@ static firn_status read_all(reader *r, firn_jsonl *lines)
         FIRN_TRY(firn_jsonl_next(lines, &object));
         if (!object)
             break;
-        const firn_status s = read_line(r, lines, object);
+        const firn_status s = read_line(r, object);
         json_decref(object);
         FIRN_TRY(s);
     }
@@ -254,7 +286,7 @@ static firn_status load(firn_jsonl *lines, const firn_encoder *encoder, int64_t 
     if (!d)
         return FIRN_ERR_MEMORY;
     d->ctx = ctx;
-    reader r = {.encoder = encoder, .context = context, .data = d};
+    reader r = {.encoder = encoder, .lines = lines, .context = context, .data = d};
     firn_text_init(&r.text, ctx, 0);
     firn_spans_init(&r.spans, ctx);
     const firn_status s = read_all(&r, lines);

@@ -29,20 +29,18 @@ static firn_status encode(void *user, const char *text, size_t size, firn_token_
     return FIRN_OK;
 }
 
-static firn_status render(void *user, const json_t *line, firn_text *text, firn_spans *spans)
+static firn_status render(void *user, const json_t *conversation, firn_take take, void *sink)
 {
     firn_language *l = user;
     const firn_chat_options options = {.end_tokens = l->ends, .n_end_tokens = l->n_ends, .now = &clock_of_training};
     json_t *variables;
     firn_chat chat;
 
-    FIRN_TRY(firn_chat_variables(l->ctx, line, l->bos, l->eos, &variables));
+    FIRN_TRY(firn_chat_variables(l->ctx, conversation, l->bos, l->eos, &variables));
     firn_status s = firn_chat_render(l->ctx, l->template, variables, &options, &chat);
     json_decref(variables);
     FIRN_TRY(s);
-    firn_text_append(text, firn_text_cstr(&chat.text), chat.text.size);
-    for (size_t i = 0; s == FIRN_OK && i < chat.spans.n; i++)
-        s = firn_spans_add(spans, chat.spans.items[i].begin, chat.spans.items[i].end);
+    s = take(sink, &chat.text, &chat.spans);
     firn_chat_free(&chat);
     return s;
 }

@@ -17,13 +17,12 @@ static firn_status byte_encode(void *user, const char *text, size_t size, firn_t
     return FIRN_OK;
 }
 
-static firn_status byte_render(void *user, const json_t *line, firn_text *text, firn_spans *spans)
+static firn_status byte_messages(firn_context *ctx, const json_t *messages, firn_text *text, firn_spans *spans)
 {
-    firn_context *ctx = *(firn_context **)user;
     const json_t *message;
     size_t i;
 
-    json_array_foreach(json_object_get(line, "messages"), i, message)
+    json_array_foreach(messages, i, message)
     {
         const char *role = json_string_value(json_object_get(message, "role"));
         const char *content = json_string_value(json_object_get(message, "content"));
@@ -33,11 +32,26 @@ static firn_status byte_render(void *user, const json_t *line, firn_text *text, 
         const size_t begin = text->size;
         firn_text_puts(text, content ? content : "");
         firn_text_putc(text, '\n');
-        if (strcmp(role, "assistant") != 0)
-            continue;
-        FIRN_TRY(firn_spans_add(spans, begin, text->size));
+        if (strcmp(role, "assistant") == 0 && !json_is_false(json_object_get(message, "train")))
+            FIRN_TRY(firn_spans_add(spans, begin, text->size));
     }
     return text->status;
+}
+
+static firn_status byte_render(void *user, const json_t *conversation, firn_take take, void *sink)
+{
+    firn_context *ctx = *(firn_context **)user;
+    firn_text text;
+    firn_spans spans;
+
+    firn_text_init(&text, ctx, 0);
+    firn_spans_init(&spans, ctx);
+    firn_status s = byte_messages(ctx, json_object_get(conversation, "messages"), &text, &spans);
+    if (s == FIRN_OK)
+        s = take(sink, &text, &spans);
+    firn_text_free(&text);
+    firn_spans_free(&spans);
+    return s;
 }
 
 /* `ctx` must outlive the encoder. */
