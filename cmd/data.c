@@ -39,7 +39,7 @@ static firn_status show_all(firn_context *ctx, const char *model, const char *fi
 
     firn_status s = firn_gguf_open(ctx, model, &gguf);
     if (s == FIRN_OK)
-        s = firn_language_create(ctx, gguf, &language);
+        s = firn_language_create(ctx, gguf, NULL, &language);
     if (s == FIRN_OK)
         s = firn_data_load(ctx, file, firn_language_encoder(language), context, &data);
     for (size_t i = 0; s == FIRN_OK && i < data->n_samples && (n == 0 || (int64_t)i < n); i++)

@@ -346,3 +346,22 @@ firn_status firn_detokenize(firn_context *ctx, const firn_tokenizer *tok, const 
     }
     return out->status;
 }
+
+firn_status firn_tokens_text(firn_context *ctx, const firn_tokenizer *tok, const int32_t *ids, size_t n, char *out,
+                             size_t capacity, size_t *size)
+{
+    FIRN_GIVEN(ctx, ctx, tok, size);
+    bool after_special = true;
+
+    FIRN_EXPECT(ctx, (ids || n == 0) && (out || capacity == 0), "ids and out are NULL for no ids and no bytes only");
+    *size = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t length;
+        const char *piece = firn_token_piece(tok, ids[i], &after_special, &length);
+        FIRN_EXPECT(ctx, piece, "token id %d is outside the vocabulary of %d tokens", (int)ids[i], (int)tok->n);
+        if (*size < capacity)
+            memcpy(out + *size, piece, length < capacity - *size ? length : capacity - *size);
+        *size += length;
+    }
+    return FIRN_OK;
+}

@@ -253,7 +253,8 @@ static firn_status read_line(reader *r, const json_t *object)
     return FIRN_OK;
 }
 
-static firn_status read_all(reader *r, firn_jsonl *lines)
+/* one: a line by itself, of which nothing need be left. */
+static firn_status read_all(reader *r, firn_jsonl *lines, bool one)
 {
     json_t *object;
 
@@ -268,7 +269,7 @@ static firn_status read_all(reader *r, firn_jsonl *lines)
     const firn_data *d = r->data;
     if (d->lines == 0)
         return firn_fail(d->ctx, FIRN_ERR_FORMAT, "%s is empty: expected a JSON object on each line", lines->name);
-    if (d->n_samples == 0)
+    if (d->n_samples == 0 && !one)
         return firn_fail(d->ctx, FIRN_ERR_FORMAT,
                          "nothing is left to train on in %s: of %lld samples %lld are empty and %lld have no token to "
                          "predict within %lld tokens",
@@ -277,7 +278,7 @@ static firn_status read_all(reader *r, firn_jsonl *lines)
     return FIRN_OK;
 }
 
-static firn_status load(firn_jsonl *lines, const firn_encoder *encoder, int64_t context, firn_data **result)
+static firn_status load(firn_jsonl *lines, const firn_encoder *encoder, int64_t context, bool one, firn_data **result)
 {
     firn_context *ctx = lines->ctx;
     firn_data *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
@@ -289,7 +290,7 @@ static firn_status load(firn_jsonl *lines, const firn_encoder *encoder, int64_t 
     reader r = {.encoder = encoder, .lines = lines, .context = context, .data = d};
     firn_text_init(&r.text, ctx, 0);
     firn_spans_init(&r.spans, ctx);
-    const firn_status s = read_all(&r, lines);
+    const firn_status s = read_all(&r, lines, one);
     firn_text_free(&r.text);
     firn_spans_free(&r.spans);
     firn_token_list_free(ctx, &r.tokens);
@@ -309,9 +310,20 @@ firn_status firn_data_load(firn_context *ctx, const char *path, const firn_encod
     *data = NULL;
     FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
     FIRN_TRY(firn_jsonl_open(ctx, path, &lines));
-    const firn_status s = load(&lines, encoder, context, data);
+    const firn_status s = load(&lines, encoder, context, false, data);
     firn_jsonl_close(&lines);
     return s;
+}
+
+firn_status firn_data_parse_line(firn_context *ctx, const void *bytes, size_t size, const firn_encoder *encoder,
+                                 int64_t context, firn_data **data)
+{
+    firn_jsonl lines;
+
+    *data = NULL;
+    FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
+    firn_jsonl_parse(ctx, "line", bytes, size, &lines);
+    return load(&lines, encoder, context, true, data);
 }
 
 firn_status firn_data_parse(firn_context *ctx, const char *name, const void *bytes, size_t size,
@@ -322,7 +334,7 @@ firn_status firn_data_parse(firn_context *ctx, const char *name, const void *byt
     *data = NULL;
     FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
     firn_jsonl_parse(ctx, name, bytes, size, &lines);
-    return load(&lines, encoder, context, data);
+    return load(&lines, encoder, context, false, data);
 }
 
 void firn_data_destroy(firn_data *data)

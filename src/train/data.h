@@ -67,6 +67,9 @@ firn_status firn_data_load(firn_context *ctx, const char *path, const firn_encod
                            firn_data **data);
 firn_status firn_data_parse(firn_context *ctx, const char *name, const void *bytes, size_t size,
                             const firn_encoder *encoder, int64_t context, firn_data **data);
+/* A line by itself; without a sample to train on it gives none. */
+firn_status firn_data_parse_line(firn_context *ctx, const void *bytes, size_t size, const firn_encoder *encoder,
+                                 int64_t context, firn_data **data);
 void firn_data_destroy(firn_data *data);
 /* Bytes that the data set holds. */
 uint64_t firn_data_bytes(const firn_data *data);

@@ -200,7 +200,7 @@ static firn_status language(firn_context *ctx)
     firn_status s = firn_gguf_open(ctx, "m.gguf", &g);
 
     firn_text_init(&back, ctx, 0);
-    DO(firn_language_create(ctx, g, &l));
+    DO(firn_language_create(ctx, g, NULL, &l));
     DO(firn_tokenize(ctx, firn_language_tokenizer(l), text, sizeof text - 1, FIRN_ADD_SPECIAL | FIRN_PARSE_SPECIAL,
                      &tokens));
     DO(firn_detokenize(ctx, firn_language_tokenizer(l), tokens.ids, tokens.n, &back));
@@ -284,7 +284,7 @@ static firn_status data(firn_context *ctx)
     firn_status s = firn_gguf_open(ctx, "m.gguf", &g);
 
     firn_text_init(&about, ctx, 0);
-    DO(firn_language_create(ctx, g, &l));
+    DO(firn_language_create(ctx, g, NULL, &l));
     DO(firn_data_load(ctx, "d.jsonl", firn_language_encoder(l), 64, &set));
     DO(firn_data_all(set, &all));
     DO(firn_data_split(set, 0.2, 1, &train, &held));
