@@ -48,8 +48,8 @@ firn_status firn_out_commit(firn_out *out);
 void firn_out_abort(firn_out *out);
 /* open, write, commit. */
 firn_status firn_file_write(firn_context *ctx, const char *path, const void *data, size_t size);
-/* Removes what killed writers of `path` left; nothing where one is at work. */
-void firn_out_sweep(firn_context *ctx, const char *path);
+/* Removes what killed writers of `path` left; nothing where one is at work. Fails only when memory is short. */
+firn_status firn_out_sweep(firn_context *ctx, const char *path);
 /* fsyncs the folder that `path` lies in, so that what was done to its names survives a crash. A file system that cannot
  * sync folders is taken as it is. */
 void firn_sync_parent(const char *path);

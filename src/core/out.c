@@ -51,17 +51,19 @@ static void sweep(const char *target)
         closedir(dir);
 }
 
-void firn_out_sweep(firn_context *ctx, const char *path)
+firn_status firn_out_sweep(firn_context *ctx, const char *path)
 {
     char target[PATH_MAX];
     firn_lock *lock;
 
     if (!realpath(path, target))
         snprintf(target, sizeof target, "%s", path);
-    if (firn_lock_file(ctx, path, target, &lock) != FIRN_OK)
-        return;
+    const firn_status s = firn_lock_file(ctx, path, target, &lock);
+    if (s != FIRN_OK) /* it is being written, or cannot be */
+        return s == FIRN_ERR_MEMORY ? s : FIRN_OK;
     sweep(target);
     firn_lock_drop(lock);
+    return FIRN_OK;
 }
 
 static void out_free(firn_out *out)

@@ -1,11 +1,13 @@
 /* A checkpoint is a GGUF file (general.type "firn.checkpoint") with three F32 tensors [n_values] in the layout of the
  * adapter's flat buffer: `adapter`, `adam.m`, `adam.v`; keys firn.step, firn.epoch, firn.window, firn.metrics_bytes
- * (i64 each, as arrays of one), firn.seconds and the losses (f64, likewise), and firn.layout: a text that names every
- * adapted tensor with its shape, so that a checkpoint is never read into another adapter. */
+ * (i64 each, as arrays of one), firn.seconds and the losses (f64, likewise), firn.layout: a text that names every
+ * adapted tensor with its shape, so that a checkpoint is never read into another adapter, firn.settings: the options
+ * that decide the result, and firn.sha256: over all of these. */
 #include "train/checkpoint.h"
 
 #include "core/buffer.h"
 #include "core/file.h"
+#include "core/sha256.h"
 #include "firn/gguf.h"
 
 #include <dirent.h>
@@ -35,6 +37,37 @@ static firn_status path_of(firn_context *ctx, const char *folder, int64_t step, 
     return FIRN_OK;
 }
 
+static const char *const names[] = {"adapter", "adam.m", "adam.v"};
+
+/* Every text with its length before it, then the position, then the values. */
+static void hash_of(firn_string layout, firn_string settings, const firn_position *p, const float *const values[3],
+                    int64_t n_values, char hex[FIRN_SHA256_HEX])
+{
+    const int64_t whole[] = {
+        (int64_t)layout.size, (int64_t)settings.size, p->step, p->epoch, p->window, p->metrics_bytes, n_values};
+    const double real[] = {p->seconds, p->eval_loss_before, p->eval_loss};
+    firn_sha256 hash;
+
+    firn_sha256_init(&hash);
+    firn_sha256_add(&hash, whole, sizeof whole);
+    firn_sha256_add(&hash, real, sizeof real);
+    firn_sha256_add(&hash, layout.data, layout.size);
+    firn_sha256_add(&hash, settings.data, settings.size);
+    for (int i = 0; i < 3; i++)
+        firn_sha256_add(&hash, values[i], (size_t)n_values * sizeof(float));
+    firn_sha256_hex(&hash, hex);
+}
+
+static firn_status check_values(firn_context *ctx, const float *const values[3], int64_t n_values)
+{
+    for (int i = 0; i < 3; i++)
+        for (int64_t k = 0; k < n_values; k++)
+            if (!isfinite(values[i][k]) || (i == 2 && values[i][k] < 0))
+                return firn_fail(ctx, FIRN_ERR_FORMAT, "value %lld of %s is %g; expected a finite number%s",
+                                 (long long)k, names[i], (double)values[i][k], i == 2 ? " that is not negative" : "");
+    return FIRN_OK;
+}
+
 /* ---- writing ---- */
 
 static firn_status put_numbers(firn_gguf_writer *w, const firn_position *p)
@@ -49,19 +82,23 @@ static firn_status put_numbers(firn_gguf_writer *w, const firn_position *p)
 }
 
 static firn_status write_file(firn_gguf_writer *w, const char *path, const firn_adapter *adapter,
-                              const firn_text *described, const float *m, const float *v, const firn_position *position)
+                              const firn_text *described, firn_string settings, const float *const values[3],
+                              const firn_position *position)
 {
-    static const char *const names[] = {"adapter", "adam.m", "adam.v"};
-    const float *const values[] = {adapter->values, m, v};
+    char hex[FIRN_SHA256_HEX];
 
+    hash_of((firn_string){firn_text_cstr(described), described->size}, settings, position, values, adapter->n_values,
+            hex);
     FIRN_TRY(firn_gguf_put_string(w, "general.type", "firn.checkpoint", strlen("firn.checkpoint")));
+    FIRN_TRY(firn_gguf_put_string(w, "firn.sha256", hex, strlen(hex)));
     FIRN_TRY(firn_gguf_put_string(w, "firn.layout", firn_text_cstr(described), described->size));
+    FIRN_TRY(firn_gguf_put_string(w, "firn.settings", settings.data, settings.size));
     FIRN_TRY(put_numbers(w, position));
     for (int i = 0; i < 3; i++)
         FIRN_TRY(firn_gguf_add_tensor(w, names[i], FIRN_F32, 1, &adapter->n_values));
     FIRN_TRY(firn_gguf_writer_begin(w, path));
     for (int i = 0; i < 3; i++)
-        FIRN_TRY(firn_gguf_writer_data(w, values[i], (size_t)adapter->n_values * sizeof *m));
+        FIRN_TRY(firn_gguf_writer_data(w, values[i], (size_t)adapter->n_values * sizeof(float)));
     return firn_gguf_writer_finish(w);
 }
 
@@ -105,19 +142,23 @@ static void clean(firn_context *ctx, const char *folder, int64_t keep)
 }
 
 firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const firn_adapter *adapter, const float *m,
-                                  const float *v, const firn_position *position, int64_t keep)
+                                  const float *v, const firn_position *position, const char *settings, int64_t keep)
 {
+    const float *const values[] = {adapter->values, m, v};
     char path[PATH_BYTES];
     firn_gguf_writer *w;
     firn_text described;
 
+    const firn_status sane = check_values(ctx, values, adapter->n_values);
+    if (sane != FIRN_OK)
+        return firn_fail_in(ctx, sane, "no checkpoint is written after step %lld", (long long)position->step);
     FIRN_TRY(firn_make_folder(ctx, folder, NULL));
     FIRN_TRY(path_of(ctx, folder, position->step, path));
     FIRN_TRY(firn_gguf_writer_create(ctx, &w));
     layout(ctx, adapter, &described);
     firn_status s = described.status;
     if (s == FIRN_OK)
-        s = write_file(w, path, adapter, &described, m, v, position);
+        s = write_file(w, path, adapter, &described, (firn_string){settings, strlen(settings)}, values, position);
     firn_text_free(&described);
     firn_gguf_writer_destroy(w);
     if (s == FIRN_OK)
@@ -168,16 +209,40 @@ static firn_status get_numbers(firn_context *ctx, const firn_gguf *g, firn_posit
     return FIRN_OK;
 }
 
-static firn_status read_file(firn_context *ctx, const firn_gguf *g, firn_adapter *adapter, float *m, float *v,
-                             firn_position *position)
+/* Names the first line in which the settings of the checkpoint and of the run differ. */
+static firn_status compare_settings(firn_context *ctx, firn_string was, const char *is)
 {
-    static const char *const names[] = {"adapter", "adam.m", "adam.v"};
-    float *const values[] = {adapter->values, m, v};
-    firn_string type, described;
+    const char *a = was.data, *end = was.data + was.size;
+
+    if (was.size == strlen(is) && memcmp(was.data, is, was.size) == 0)
+        return FIRN_OK;
+    while (a < end && *is) {
+        const char *newline = memchr(a, '\n', (size_t)(end - a));
+        const size_t n = newline ? (size_t)(newline - a) : (size_t)(end - a), m = strcspn(is, "\n");
+        if (n != m || memcmp(a, is, n) != 0)
+            return firn_fail(ctx, FIRN_ERR_ARGUMENT,
+                             "the run was started with \"%.*s\", and run.json now says \"%.*s\": the result would be "
+                             "neither's",
+                             (int)n, a, (int)m, is);
+        a += n + (newline != NULL);
+        is += m + (is[m] == '\n');
+    }
+    return firn_fail(ctx, FIRN_ERR_ARGUMENT, "the run was started with other options than run.json now says");
+}
+
+static firn_status read_file(firn_context *ctx, const firn_gguf *g, int64_t step, firn_adapter *adapter, float *m,
+                             float *v, firn_position *position, const char *now)
+{
+    float *const to[] = {adapter->values, m, v};
+    const float *values[3];
+    firn_string type, described, hash, settings;
+    char hex[FIRN_SHA256_HEX];
     firn_text expected;
 
     FIRN_TRY(firn_gguf_get_string(ctx, g, "general.type", true, &type));
+    FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.sha256", true, &hash));
     FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.layout", true, &described));
+    FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.settings", true, &settings));
     FIRN_TRY(get_numbers(ctx, g, position));
     layout(ctx, adapter, &expected);
     const firn_status s = expected.status;
@@ -192,22 +257,33 @@ static firn_status read_file(firn_context *ctx, const firn_gguf *g, firn_adapter
         if (!t || t->type != FIRN_F32 || t->n_dims != 1 || t->ne[0] != adapter->n_values)
             return firn_fail(ctx, FIRN_ERR_FORMAT, "expected a tensor %s of %lld F32 values", names[i],
                              (long long)adapter->n_values);
-        memcpy(values[i], t->data, t->size);
+        values[i] = (const float *)t->data; /* aligned: a GGUF tensor begins at a multiple of 32 */
     }
+    if (position->step != step)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "it says that it is of step %lld", (long long)position->step);
+    hash_of(described, settings, position, values, adapter->n_values, hex);
+    if (hash.size != strlen(hex) || memcmp(hash.data, hex, hash.size) != 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "its content does not have the SHA-256 that it names: it is damaged");
+    FIRN_TRY(check_values(ctx, values, adapter->n_values));
+    FIRN_TRY(compare_settings(ctx, settings, now));
+    for (int i = 0; i < 3; i++)
+        memcpy(to[i], values[i], (size_t)adapter->n_values * sizeof(float));
     return FIRN_OK;
 }
 
 firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_adapter *adapter, float *m,
-                                 float *v, firn_position *position)
+                                 float *v, firn_position *position, const char *settings)
 {
+    firn_position at;
     char path[PATH_BYTES];
     firn_gguf *g;
 
     FIRN_TRY(path_of(ctx, folder, step, path));
     FIRN_TRY(firn_gguf_open(ctx, path, &g));
-    firn_status s = read_file(ctx, g, adapter, m, v, position);
+    firn_status s = read_file(ctx, g, step, adapter, m, v, &at, settings);
     firn_gguf_close(g);
-    if (s == FIRN_OK && position->step != step)
-        s = firn_fail(ctx, FIRN_ERR_FORMAT, "it says that it is of step %lld", (long long)position->step);
-    return s == FIRN_OK ? s : firn_fail_in(ctx, s, "%s", path);
+    if (s != FIRN_OK)
+        return firn_fail_in(ctx, s, "%s", path);
+    *position = at;
+    return FIRN_OK;
 }

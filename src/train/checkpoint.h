@@ -14,15 +14,18 @@ typedef struct {
     double eval_loss_before, eval_loss; /* NAN where there was none */
 } firn_position;
 
-/* Writes DIR/step-<step>.gguf whole or not at all, then removes all but the `keep` newest. */
+/* Writes DIR/step-<step>.gguf whole or not at all, then removes all but the `keep` newest. `settings`: what decides the
+ * run's result, a line each. Values that no training could have left (not finite; a negative v) are refused. */
 firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const firn_adapter *adapter, const float *m,
-                                  const float *v, const firn_position *position, int64_t keep);
+                                  const float *v, const firn_position *position, const char *settings, int64_t keep);
 /* The newest checkpoint before `below` in the folder; *step -1 when there is none, also where there is no folder. */
 firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
 /* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
 void firn_checkpoint_sweep(const char *folder);
-/* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. */
+/* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. A file whose hash or values are
+ * wrong is FIRN_ERR_FORMAT and leaves everything as it was; one that was written with other settings is
+ * FIRN_ERR_ARGUMENT. */
 firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_adapter *adapter, float *m,
-                                 float *v, firn_position *position);
+                                 float *v, firn_position *position, const char *settings);
 
 #endif

@@ -117,6 +117,33 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
     return options->memory_limit ? firn_parse_bytes(ctx, options->memory_limit, &bytes) : FIRN_OK;
 }
 
+void firn_train_options_settings(firn_context *ctx, const firn_train_options *options, firn_text *text)
+{
+    static const char *const left_out[] = {"model", "data", "output", "eval_data", "adapter", "device", "keep"};
+
+    firn_text_init(text, ctx, 0);
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const firn_train_option *o = &firn_train_option_table[i];
+        bool out = o->resumable;
+        for (size_t k = 0; k < sizeof left_out / sizeof *left_out; k++)
+            out |= strcmp(o->name, left_out[k]) == 0;
+        if (out)
+            continue;
+        firn_text_printf(text, "%s: ", o->name);
+        if (!firn_train_option_is_set(options, o))
+            firn_text_puts(text, o->kind == 'b' ? "no" : "not given");
+        else if (o->kind == 's')
+            firn_text_puts(text, *(const char **)field(options, o));
+        else if (o->kind == 'i')
+            firn_text_printf(text, "%lld", (long long)*(int64_t *)field(options, o));
+        else if (o->kind == 'b')
+            firn_text_puts(text, "yes");
+        else
+            firn_text_printf(text, "%.17g", *(double *)field(options, o));
+        firn_text_puts(text, "\n");
+    }
+}
+
 static void default_int(int64_t *value, int64_t otherwise)
 {
     *value = *value == FIRN_UNSET ? otherwise : *value;

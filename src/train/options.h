@@ -3,6 +3,7 @@
 #define FIRN_TRAIN_OPTIONS_H
 
 #include "core/arena.h"
+#include "core/buffer.h"
 #include "firn/train.h"
 
 #include <jansson.h>
@@ -30,6 +31,10 @@ bool firn_router_losses_wanted(const firn_train_options *options);
 
 /* The device that the options name, with their precision. */
 firn_status firn_train_device_open(firn_context *ctx, const firn_train_options *options, firn_device **device);
+
+/* "seed: 1\ncontext: 512\n...": the options that decide the result and that a resumed run must not change, files left
+ * out (their contents are known by hashes). Frees nothing: the text is the caller's. */
+void firn_train_options_settings(firn_context *ctx, const firn_train_options *options, firn_text *text);
 
 /* {"model": ..., "steps": ...}: unset ones are null. NULL when memory is short. */
 json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *options);

@@ -1,6 +1,6 @@
 /* The files of a run's folder: see record.h. run.json is
  *
- *     {"firn": "0.1.0", "version": 1, "options": {...}, "steps": 60, "trained_values": 24772608, "finished": false,
+ *     {"firn": "0.1.0", "version": 2, "options": {...}, "steps": 60, "trained_values": 24772608, "finished": false,
  *      "model": {"path": ..., "sha256": ..., "bytes": ...}, "data": {...}, "eval_data": {...} or null, "adapter": ... ,
  *      "architecture": "qwen3moe", "kernels": "avx2"} */
 #include "train/record.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_VERSION = 1, JSON_BYTES = 256 << 20 };
+enum { RUN_VERSION = 2, JSON_BYTES = 256 << 20 };
 
 firn_status firn_run_path(firn_context *ctx, const char *folder, const char *name, char *path)
 {
@@ -210,34 +210,69 @@ static firn_status fail_metrics(firn_metrics *m)
     return firn_fail(m->ctx, FIRN_ERR_IO, "cannot write %s: %s", m->path, strerror(errno));
 }
 
+/* Bytes of the whole lines among the first n of the file. */
+static uint64_t whole_lines(int fd, uint64_t n)
+{
+    char piece[4096];
+
+    while (n) {
+        const uint64_t begin = n > sizeof piece ? n - sizeof piece : 0;
+        const ssize_t got = pread(fd, piece, (size_t)(n - begin), (off_t)begin);
+        for (ssize_t i = got; i > 0; i--)
+            if (piece[i - 1] == '\n')
+                return begin + (uint64_t)i;
+        n = begin;
+    }
+    return 0;
+}
+
+static void repair(firn_metrics *m, uint64_t size)
+{
+    const uint64_t knows = m->bytes;
+
+    m->bytes = whole_lines(m->fd, size < knows ? size : knows);
+    if (size == 0)
+        snprintf(m->note, sizeof m->note, "%s is lost and begun anew; the report will show what comes", m->path);
+    else if (m->bytes < knows)
+        snprintf(
+            m->note, sizeof m->note,
+            "%s is damaged: %llu of the %llu bytes that the checkpoint knows are whole lines; the report will show "
+            "what there is",
+            m->path, (unsigned long long)m->bytes, (unsigned long long)knows);
+}
+
 firn_status firn_metrics_open(firn_context *ctx, const char *folder, uint64_t keep, firn_metrics *m)
 {
     *m = (firn_metrics){.ctx = ctx, .fd = -1, .bytes = keep};
     FIRN_TRY(firn_run_path(ctx, folder, "metrics.jsonl", m->path));
-    m->fd = open(m->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (m->fd < 0)
-        return fail_metrics(m);
-    const off_t size = lseek(m->fd, 0, SEEK_END);
-    firn_status s = FIRN_OK;
-    if (size < 0 || (uint64_t)size < keep)
-        s = firn_fail(ctx, FIRN_ERR_FORMAT, "%s has %lld bytes, fewer than the %llu that the checkpoint knows", m->path,
-                      (long long)size, (unsigned long long)keep);
-    else if (ftruncate(m->fd, (off_t)keep) < 0 || lseek(m->fd, (off_t)keep, SEEK_SET) < 0)
-        s = fail_metrics(m);
-    if (s != FIRN_OK)
+    m->fd = firn_open(m->path, O_RDWR | O_CREAT | O_NONBLOCK, 0666);
+    const off_t size = m->fd < 0 ? -1 : lseek(m->fd, 0, SEEK_END);
+    if (size >= 0 && keep)
+        repair(m, (uint64_t)size);
+    if (size < 0 || ftruncate(m->fd, (off_t)m->bytes) < 0 || lseek(m->fd, (off_t)m->bytes, SEEK_SET) < 0) {
+        const firn_status s = fail_metrics(m);
         firn_metrics_close(m);
-    return s;
+        return s;
+    }
+    firn_sync_parent(m->path); /* a checkpoint counts on it */
+    return FIRN_OK;
 }
 
 firn_status firn_metrics_line(firn_metrics *m, const firn_text *line)
 {
     FIRN_TRY(line->status);
+    if (m->fd < 0)
+        return FIRN_OK;
     for (size_t done = 0; done < line->size;) {
         const ssize_t w = write(m->fd, line->data + done, line->size - done);
         if (w < 0 && errno == EINTR)
             continue;
-        if (w < 0)
-            return fail_metrics(m);
+        if (w < 0) {
+            const firn_status s = fail_metrics(m);
+            if (ftruncate(m->fd, (off_t)m->bytes) < 0 || lseek(m->fd, (off_t)m->bytes, SEEK_SET) < 0)
+                firn_metrics_close(m); /* half a line stands there: the next resume repairs it */
+            return s;
+        }
         done += (size_t)w;
     }
     m->bytes += line->size;
@@ -246,7 +281,7 @@ firn_status firn_metrics_line(firn_metrics *m, const firn_text *line)
 
 firn_status firn_metrics_sync(firn_metrics *m)
 {
-    return fsync(m->fd) < 0 ? fail_metrics(m) : FIRN_OK;
+    return m->fd >= 0 && fsync(m->fd) < 0 ? fail_metrics(m) : FIRN_OK;
 }
 
 void firn_metrics_close(firn_metrics *m)

@@ -49,10 +49,13 @@ typedef struct {
     int fd;
     uint64_t bytes;
     char path[FIRN_PATH_BYTES];
+    char note[FIRN_PATH_BYTES + 256]; /* what had to be repaired, for people; "": nothing */
 } firn_metrics;
 
-/* Opens for appending after the first `keep` bytes; what follows them is cut off. */
+/* Opens for appending after the first `keep` bytes; what follows them is cut off. A file that is shorter, or whose kept
+ * part does not end with a line, keeps its whole lines, and metrics->note says so. */
 firn_status firn_metrics_open(firn_context *ctx, const char *folder, uint64_t keep, firn_metrics *metrics);
+/* A line that fails (a full disk) leaves the file as it was before it. */
 firn_status firn_metrics_line(firn_metrics *metrics, const firn_text *line);
 /* Brings what was written to the disk, before a checkpoint counts on it. */
 firn_status firn_metrics_sync(firn_metrics *metrics);

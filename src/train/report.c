@@ -44,6 +44,7 @@ static const char style[] =
 typedef struct {
     double *step, *loss, *rate, *smooth, *balance, *eval_step, *eval;
     size_t n, n_eval, capacity;
+    int64_t damaged; /* lines that are left out */
     bool has_balance;
     double tokens;
 } curves;
@@ -63,7 +64,9 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
     size_t n = 0;
 
     FIRN_TRY(firn_run_path(ctx, folder, "metrics.jsonl", path));
-    FIRN_TRY(firn_jsonl_open(ctx, path, &lines));
+    s = firn_jsonl_open(ctx, path, &lines);
+    if (s != FIRN_OK && s != FIRN_ERR_IO)
+        return s; /* a file that is not there has no lines */
     for (size_t i = 0; i < lines.size; i++)
         n += lines.data[i] == '\n';
     c->step = firn_alloc_zeroed(ctx, n + 1, 7 * sizeof *c->step);
@@ -74,10 +77,14 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
     double **const parts[] = {&c->loss, &c->rate, &c->smooth, &c->balance, &c->eval_step, &c->eval};
     for (size_t i = 0; i < 6; i++)
         *parts[i] = c->step + (i + 1) * (n + 1);
-    while ((s = firn_jsonl_next(&lines, &o)) == FIRN_OK && o) {
+    while ((s = firn_jsonl_next(&lines, &o)) == FIRN_ERR_FORMAT || (s == FIRN_OK && o)) {
+        if (s != FIRN_OK) {
+            c->damaged++;
+            continue;
+        }
         const double step = json_number_value(json_object_get(o, "step"));
         const json_t *loss = json_object_get(o, "loss"), *eval = json_object_get(o, "eval_loss");
-        if (loss && c->n < n) {
+        if (json_is_number(loss) && c->n < n) {
             /* a moving average over the last ten steps or so, of fewer at the start */
             const double weight = fmax(0.2, 1 / (double)(c->n + 1));
             const double v = json_number_value(loss);
@@ -89,7 +96,7 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
             c->rate[c->n++] = json_number_value(json_object_get(o, "learning_rate"));
             c->tokens += json_number_value(json_object_get(o, "tokens"));
         }
-        if (eval && c->n_eval < n) {
+        if (json_is_number(eval) && c->n_eval < n) {
             c->eval_step[c->n_eval] = step;
             c->eval[c->n_eval++] = json_number_value(eval);
         }
@@ -399,6 +406,9 @@ firn_status firn_report_write(firn_run *run, const firn_witness *before, const f
 
     firn_text_init(&t, run->ctx, 0);
     firn_status s = read_curves(run->ctx, run->folder, &c);
+    if (c.damaged)
+        firn_run_say(run, "warning: the report leaves out %lld lines of metrics.jsonl that are damaged",
+                     (long long)c.damaged);
     if (s == FIRN_OK)
         s = page(&t, run, &c, before, after);
     if (s == FIRN_OK)

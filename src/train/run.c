@@ -20,6 +20,17 @@
 
 /* ---- metrics and progress ---- */
 
+/* A log never stops the work: what goes wrong with it is said once. */
+static firn_status forgive(firn_run *run, firn_status s)
+{
+    if (s != FIRN_ERR_IO)
+        return s;
+    if (!run->metrics_failed)
+        firn_run_say(run, "warning: %s; the run goes on, and its report will lack lines", firn_error(run->ctx));
+    run->metrics_failed = true;
+    return FIRN_OK;
+}
+
 static firn_status write_metrics(firn_run *run, const firn_step_result *step, double eval_loss)
 {
     const uint64_t memory = firn_memory_anonymous();
@@ -46,7 +57,7 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
     firn_text_puts(&line, "}\n");
     const firn_status s = firn_metrics_line(&run->metrics, &line);
     firn_text_free(&line);
-    return s;
+    return forgive(run, s);
 }
 
 static void show_progress(firn_run *run, const firn_step_result *step, double seconds_left)
@@ -79,12 +90,19 @@ static firn_status checkpoints_of(const firn_run *run, char *path)
 static firn_status save(firn_run *run)
 {
     char folder[FIRN_PATH_BYTES];
+    firn_text settings;
 
     FIRN_TRY(checkpoints_of(run, folder));
-    FIRN_TRY(firn_metrics_sync(&run->metrics));
+    FIRN_TRY(forgive(run, firn_metrics_sync(&run->metrics)));
     run->at.metrics_bytes = (int64_t)run->metrics.bytes;
-    return firn_checkpoint_write(run->ctx, folder, run->adapter, firn_optimizer_m(run->optimizer),
-                                 firn_optimizer_v(run->optimizer), &run->at, run->record.options.keep);
+    firn_train_options_settings(run->ctx, &run->record.options, &settings);
+    firn_status s = settings.status;
+    if (s == FIRN_OK)
+        s = firn_checkpoint_write(run->ctx, folder, run->adapter, firn_optimizer_m(run->optimizer),
+                                  firn_optimizer_v(run->optimizer), &run->at, firn_text_cstr(&settings),
+                                  run->record.options.keep);
+    firn_text_free(&settings);
+    return s;
 }
 
 /* Goes to the newest checkpoint that can be read; where there is none, stays at the start. */
@@ -92,6 +110,7 @@ static firn_status load_newest(firn_run *run)
 {
     char folder[FIRN_PATH_BYTES];
     int64_t step, below = INT64_MAX;
+    firn_text settings;
 
     FIRN_TRY(checkpoints_of(run, folder));
     for (;;) {
@@ -102,12 +121,15 @@ static firn_status load_newest(firn_run *run)
             firn_run_say(run, "there is no checkpoint yet: starting from step 0");
             return FIRN_OK;
         }
-        const firn_status s =
-            firn_checkpoint_read(run->ctx, folder, step, run->adapter, firn_optimizer_m(run->optimizer),
-                                 firn_optimizer_v(run->optimizer), &run->at);
+        firn_train_options_settings(run->ctx, &run->record.options, &settings);
+        firn_status s = settings.status;
+        if (s == FIRN_OK)
+            s = firn_checkpoint_read(run->ctx, folder, step, run->adapter, firn_optimizer_m(run->optimizer),
+                                     firn_optimizer_v(run->optimizer), &run->at, firn_text_cstr(&settings));
+        firn_text_free(&settings);
         if (s == FIRN_OK)
             break;
-        if (s == FIRN_ERR_MEMORY) /* it is fine, then */
+        if (s == FIRN_ERR_MEMORY || s == FIRN_ERR_ARGUMENT) /* it is fine, then */
             return s;
         firn_run_say(run, "warning: the checkpoint of step %lld cannot be used: %s", (long long)step,
                      firn_error(run->ctx));
@@ -303,7 +325,9 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
     if (run->at.step > run->record.steps)
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "the run has done %lld steps already, more than the %lld wanted",
                          (long long)run->at.step, (long long)run->record.steps);
-    FIRN_TRY(firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics));
+    FIRN_TRY(forgive(run, firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics)));
+    if (run->metrics.note[0])
+        firn_run_say(run, "warning: %s", run->metrics.note);
     if (run->at.step == 0)
         FIRN_TRY(look_before(run, before));
     if (run->flags & FIRN_TRAIN_PROFILE)
@@ -327,7 +351,7 @@ static firn_status sweep(firn_run *run)
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         FIRN_TRY(firn_run_path(run->ctx, run->folder, names[i], path));
-        firn_out_sweep(run->ctx, path);
+        FIRN_TRY(firn_out_sweep(run->ctx, path));
     }
     FIRN_TRY(checkpoints_of(run, path));
     firn_checkpoint_sweep(path);

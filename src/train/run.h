@@ -40,6 +40,7 @@ typedef struct {
     firn_schedule schedule;
     firn_position at;
     firn_metrics metrics;
+    bool metrics_failed; /* and that was said */
 } firn_run;
 
 typedef struct {

@@ -369,13 +369,13 @@ static firn_status checkpoint(firn_context *ctx)
     firn_status s = firn_model_open(ctx, "m.gguf", &m);
 
     DO(firn_adapter_load(ctx, m, "a.gguf", &a));
-    DO(firn_checkpoint_write(ctx, ".", a, a->values, a->values, &position, 1));
+    float *moments = s == FIRN_OK ? firn_alloc_zeroed(ctx, 2 * (size_t)a->n_values, sizeof *moments) : NULL;
+    DO(moments ? FIRN_OK : FIRN_ERR_MEMORY);
+    DO(firn_checkpoint_write(ctx, ".", a, moments, moments + a->n_values, &position, "seed: 1\n", 1));
     DO(firn_checkpoint_newest(ctx, ".", INT64_MAX, &newest));
     if (s == FIRN_OK)
         assert_int_equal(newest, 3);
-    float *moments = s == FIRN_OK ? firn_alloc(ctx, 2 * (size_t)a->n_values * sizeof *moments) : NULL;
-    DO(moments ? FIRN_OK : FIRN_ERR_MEMORY);
-    DO(firn_checkpoint_read(ctx, ".", newest, a, moments, moments + a->n_values, &position));
+    DO(firn_checkpoint_read(ctx, ".", newest, a, moments, moments + a->n_values, &position, "seed: 1\n"));
     firn_free(ctx, moments);
     firn_adapter_destroy(a);
     firn_model_close(m);

@@ -9,6 +9,7 @@
 
 #define RUN                                                                                                            \
     "finetune --model m.gguf --data d.jsonl --output r --context 64 --rank 2 --save-every 2 --eval-every 2 "           \
+    "--schedule constant "                                                                                             \
     "--threads 1"
 
 static int setup(void **state)
@@ -171,6 +172,77 @@ static void closed_descriptors_get_no_text_into_files(void **state)
     }
 }
 
+/* ---- logs and checkpoints ---- */
+
+static void logs_never_stop_a_run(void **state)
+{
+    static const struct {
+        const char *harm, *warning;
+    } cases[] = {
+        {"sed -i '2s/.*/{\"step\": 1, \"lo/' r/metrics.jsonl",
+         "warning: the report leaves out 1 lines of metrics.jsonl that are damaged"},
+        {"rm r/metrics.jsonl", "r/metrics.jsonl is lost and begun anew"},
+        {"truncate -s 150 r/metrics.jsonl", "r/metrics.jsonl is damaged: "},
+        {"tr '\\n' ' ' <r/metrics.jsonl >t; mv t r/metrics.jsonl", "r/metrics.jsonl is damaged: 0 of the "},
+        {"rm r/metrics.jsonl; mkdir r/metrics.jsonl", "r/metrics.jsonl: Is a directory; the run goes on"},
+        {"rm r/before.json; echo x >r/report.html", "going on after step 4"},
+    };
+
+    (void)state;
+    sh("rm -rf r kept");
+    assert_int_equal(firn(RUN " --steps 4"), 0);
+    assert_int_equal(sh("cp r/adapter.gguf four.gguf; mv r kept; cp -r kept r"), 0);
+    assert_int_equal(firn("finetune --resume r --steps 6 --threads 1"), 0);
+    assert_int_equal(sh("cp r/adapter.gguf six.gguf"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sh("rm -rf r; cp -r kept r");
+        assert_int_equal(sh(cases[i].harm), 0);
+        assert_int_equal(firn("finetune --resume r --steps 6 --threads 1"), 0);
+        if (!strstr(err, cases[i].warning))
+            fail_msg("expected '%s' in: %s", cases[i].warning, err);
+        assert_int_equal(sh("cmp r/adapter.gguf six.gguf && test -s r/report.html"), 0);
+    }
+}
+
+static void a_changed_description_is_noticed(void **state)
+{
+    static const struct {
+        const char *edit, *sentence;
+    } cases[] = {
+        {"s/\"seed\": 1/\"seed\": 5/", "the run was started with \"seed: 1\", and run.json now says \"seed: 5\""},
+        {"s/\"eval_split\": 0.05[0-9]*/\"eval_split\": 0.5/", "and run.json now says \"eval_split: 0.5\""},
+        {"s/\"context\": 64/\"context\": 32/", "and run.json now says \"context: 32\""},
+        {"s/\"version\": 2/\"version\": 1/", "expected the run of a firn that writes version 2"},
+    };
+    char command[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sh("rm -rf r; cp -r kept r");
+        snprintf(command, sizeof command, "sed -i '%s' r/run.json; ! cmp -s r/run.json kept/run.json", cases[i].edit);
+        assert_int_equal(sh(command), 0);
+        assert_int_equal(firn("finetune --resume r --steps 6 --threads 1"), 1);
+        if (!strstr(err, cases[i].sentence))
+            fail_msg("expected '%s' in: %s", cases[i].sentence, err);
+    }
+}
+
+static void a_flipped_bit_goes_back_to_the_checkpoint_before(void **state)
+{
+    (void)state;
+    sh("rm -rf r; cp -r kept r");
+    /* a low bit of some value, as a bad disk would turn it */
+    assert_int_equal(sh("f=r/checkpoints/step-00000004.gguf; at=$(($(stat -c %s $f) - 4000)); "
+                        "printf '\\125' | dd of=$f bs=1 seek=$at conv=notrunc status=none; "
+                        "! cmp -s $f kept/checkpoints/step-00000004.gguf"),
+                     0);
+    assert_int_equal(firn("finetune --resume r --steps 6 --threads 1"), 0);
+    assert_non_null(strstr(err, "warning: the checkpoint of step 4 cannot be used: "));
+    assert_non_null(strstr(err, "it is damaged"));
+    assert_non_null(strstr(err, "going on after step 2"));
+    assert_int_equal(sh("cmp r/adapter.gguf six.gguf"), 0);
+}
+
 /* ---- signals ---- */
 
 static void a_signal_ends_a_run_with_a_checkpoint(void **state)
@@ -239,6 +311,9 @@ int main(void)
         cmocka_unit_test(the_second_writer_of_a_file_is_refused),
         cmocka_unit_test(a_refused_command_leaves_no_folder),
         cmocka_unit_test(closed_descriptors_get_no_text_into_files),
+        cmocka_unit_test(logs_never_stop_a_run),
+        cmocka_unit_test(a_changed_description_is_noticed),
+        cmocka_unit_test(a_flipped_bit_goes_back_to_the_checkpoint_before),
         cmocka_unit_test(a_signal_ends_a_run_with_a_checkpoint),
         cmocka_unit_test(a_dead_pipe_ends_a_run_with_a_checkpoint),
         cmocka_unit_test(an_ignored_signal_stays_ignored),

@@ -510,6 +510,26 @@ static void a_changed_run_is_refused(void **state)
     assert_non_null(strstr(out.error, "c.gguf is not the one that the run was started with: expected "));
 }
 
+static long file_size(const char *name)
+{
+    struct stat st;
+
+    assert_int_equal(stat(name, &st), 0);
+    return (long)st.st_size;
+}
+
+static void flip(const char *name, long at)
+{
+    FILE *f = fopen(name, "r+b");
+
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    const int c = fgetc(f) ^ 4;
+    fseek(f, at, SEEK_SET);
+    fputc(c, f);
+    fclose(f);
+}
+
 static void checkpoints_are_checked(void **state)
 {
     firn_context *ctx = firn_context_create(NULL);
@@ -527,7 +547,7 @@ static void checkpoints_are_checked(void **state)
     assert_int_equal(firn_checkpoint_newest(ctx, "ck", INT64_MAX, &step), FIRN_OK);
     assert_int_equal(step, -1);
     for (p.step = 1; p.step <= 3; p.step++)
-        assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, 2), FIRN_OK);
+        assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "seed: 1\n", 2), FIRN_OK);
     sh("touch ck/step-00000009.gguf.tmp1 ck/other");
     assert_int_equal(firn_checkpoint_newest(ctx, "ck", INT64_MAX, &step), FIRN_OK);
     assert_int_equal(step, 3);
@@ -536,15 +556,38 @@ static void checkpoints_are_checked(void **state)
     m[1] = 0;
     const float kept = a->values[0];
     a->values[0] = 0;
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q), FIRN_OK);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q, "seed: 1\n"), FIRN_OK);
     assert_true(m[1] == 0.5f && a->values[0] == kept && q.window == 2 && q.metrics_bytes == 99 && q.eval_loss == 2);
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, b, m, v, &q), FIRN_ERR_FORMAT);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, b, m, v, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
     assert_string_equal(firn_error(ctx), "ck/step-00000003.gguf: it belongs to an adapter of other tensors or shapes");
     sh("cp ck/step-00000003.gguf ck/step-00000004.gguf");
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 4, a, m, v, &q), FIRN_ERR_FORMAT);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 4, a, m, v, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
     assert_string_equal(firn_error(ctx), "ck/step-00000004.gguf: it says that it is of step 3");
+    /* every flipped bit is found, or lies where nothing is read */
+    for (long at = 0, size = file_size("ck/step-00000003.gguf"); at < size; at += 1 + size / 400) {
+        flip("ck/step-00000003.gguf", at);
+        memset(v, 0, (size_t)a->n_values * sizeof *v);
+        m[1] = a->values[0] = 9;
+        if (firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q, "seed: 1\n") == FIRN_OK)
+            assert_true(m[1] == 0.5f && a->values[0] == kept);
+        else
+            assert_true(m[1] == 9 && a->values[0] == 9);
+        flip("ck/step-00000003.gguf", at);
+    }
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q, "seed: 2\n"), FIRN_ERR_ARGUMENT);
+    assert_string_equal(firn_error(ctx),
+                        "ck/step-00000003.gguf: the run was started with \"seed: 1\", and run.json now "
+                        "says \"seed: 2\": the result would be neither's");
+    v[7] = -1;
+    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "", 2), FIRN_ERR_FORMAT);
+    assert_string_equal(firn_error(ctx), "no checkpoint is written after step 4: value 7 of adam.v is -1; expected a "
+                                         "finite number that is not negative");
+    v[7] = 0;
+    m[7] = NAN;
+    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "", 2), FIRN_ERR_FORMAT);
+    m[7] = 0;
     p.step = 5;
-    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, 1), FIRN_OK);
+    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "seed: 1\n", 1), FIRN_OK);
     sh("test \"$(ls ck | tr '\\n' ' ')\" = 'other step-00000005.gguf '");
     free(m);
     free(v);
