@@ -70,13 +70,13 @@ static jinja_scope *scope_create(jinja_eval *e, jinja_scope *parent)
 
 static firn_status bind(jinja_eval *e, jinja_scope *scope, const jinja_string *name, jinja_value value)
 {
+    FIRN_TRY(firn_jinja_step(e, scope->n));
     for (size_t i = 0; i < scope->n; i++) {
         if (scope->entries[i].key.string == name) {
             scope->entries[i].value = value;
             return FIRN_OK;
         }
     }
-    FIRN_TRY(firn_jinja_step(e, scope->n));
     if (scope->n == scope->capacity) {
         const size_t capacity = scope->capacity ? 2 * scope->capacity : 4;
         jinja_entry *entries = firn_jinja_alloc(e, capacity, sizeof *entries);
@@ -102,7 +102,8 @@ static firn_status lookup(jinja_eval *e, const jinja_string *name, jinja_value *
             }
         }
     }
-    const jinja_value *variable = firn_jinja_dict_text(e->variables, name->data, name->size);
+    const jinja_value *variable;
+    FIRN_TRY(firn_jinja_dict_text(e, e->variables, name, &variable));
     const jinja_row *row = variable ? NULL : firn_jinja_find_global(name);
     *out = variable ? *variable : row ? (jinja_value){.type = JINJA_FUNCTION, .row = row} : jinja_undefined(name);
     return FIRN_OK;
@@ -183,7 +184,8 @@ static firn_status own_attribute(jinja_eval *e, jinja_value v, const jinja_strin
     *found = true;
     *out = (jinja_value){.type = JINJA_MISSING};
     if (v.type == JINJA_NAMESPACE) {
-        const jinja_value *value = firn_jinja_dict_text(v.dict, name->data, name->size);
+        const jinja_value *value;
+        FIRN_TRY(firn_jinja_dict_text(e, v.dict, name, &value));
         if (value) {
             *out = *value;
             return FIRN_OK;
@@ -239,7 +241,7 @@ static firn_status own_item(jinja_eval *e, jinja_value v, jinja_value key, jinja
     }
     if (v.type == JINJA_STRING) {
         const char *s = v.string->data;
-        FIRN_TRY(firn_jinja_step(e, v.string->size));
+        FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * v.string->size));
         const int64_t n = (int64_t)firn_jinja_chars(s, v.string->size);
         i += i < 0 ? n : 0;
         *found = i >= 0 && i < n;
@@ -256,11 +258,13 @@ firn_status firn_jinja_attribute(jinja_eval *e, jinja_value v, const jinja_strin
     bool found;
     jinja_value value;
 
+    FIRN_TRY(firn_jinja_step(e, 0));
     if (v.type == JINJA_UNDEFINED)
         return firn_jinja_fail_undefined(e, v);
     FIRN_TRY(own_attribute(e, v, name, &value, &found));
     if (!found && v.type == JINJA_DICT) {
-        const jinja_value *entry = firn_jinja_dict_text(v.dict, name->data, name->size);
+        const jinja_value *entry;
+        FIRN_TRY(firn_jinja_dict_text(e, v.dict, name, &entry));
         if (entry) {
             *out = *entry;
             return FIRN_OK;
@@ -275,6 +279,7 @@ firn_status firn_jinja_item(jinja_eval *e, jinja_value v, jinja_value key, jinja
     bool found;
     jinja_value value;
 
+    FIRN_TRY(firn_jinja_step(e, 0));
     if (v.type == JINJA_UNDEFINED)
         return firn_jinja_fail_undefined(e, v);
     FIRN_TRY(own_item(e, v, key, &value, &found));
@@ -307,6 +312,7 @@ firn_status firn_jinja_call_row(jinja_eval *e, const jinja_row *row, jinja_value
     jinja_string storage[JINJA_MAX_PARAMETERS];
     size_t n = 0;
 
+    FIRN_TRY(firn_jinja_step(e, 0));
     if (!row->parameters)
         return row->call(e, self, bound, args, out);
     for (const char *p = row->parameters; *p;) {
@@ -359,7 +365,6 @@ static firn_status arguments(jinja_eval *e, const jinja_node *list, jinja_args *
             jinja_value *items = firn_jinja_alloc(e, args->n + more->n + n, sizeof *items);
             if (!items)
                 return FIRN_ERR_MEMORY;
-            FIRN_TRY(firn_jinja_step(e, more->n));
             memcpy(items, args->items, args->n * sizeof *items);
             memcpy(items + args->n, more->items, more->n * sizeof *items);
             args->items = items;
@@ -370,7 +375,6 @@ static firn_status arguments(jinja_eval *e, const jinja_node *list, jinja_args *
             jinja_entry *named = firn_jinja_alloc(e, args->n_named + v.dict->n + n_named, sizeof *named);
             if (!named)
                 return FIRN_ERR_MEMORY;
-            FIRN_TRY(firn_jinja_step(e, v.dict->n));
             memcpy(named, args->named, args->n_named * sizeof *named);
             args->named = named;
             for (size_t i = 0; i < v.dict->n; i++) {
@@ -419,6 +423,7 @@ static firn_status call_macro(jinja_eval *e, const jinja_macro *macro, const jin
     firn_status status = FIRN_OK;
     bool has_caller = false;
     for (const jinja_node *p = n->a; p && status == FIRN_OK; p = p->next, i++) {
+        FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * args.n_named));
         jinja_value v = i < args.n ? args.items[i] : take_named(&args, p->name);
         has_caller |= p->name == e->jinja->caller;
         if (v.type == JINJA_MISSING) {

@@ -77,8 +77,7 @@ NATIVE(filter_escape)
     if (s.type == JINJA_STRING && s.flag)
         return FIRN_OK;
     firn_jinja_text(e, &text);
-    firn_jinja_escape(&text, s.string->data, s.string->size);
-    FIRN_TRY(firn_jinja_take(e, &text, out));
+    FIRN_TRY(finish(e, &text, firn_jinja_escape(e, &text, s.string), out));
     out->flag = 1;
     return FIRN_OK;
 }
@@ -106,10 +105,10 @@ NATIVE(filter_string)
 
 NATIVE(filter_length)
 {
-    const int64_t n = firn_jinja_length(self);
+    int64_t n;
 
     (void)arg, (void)raw;
-    FIRN_TRY(firn_jinja_step(e, self.type == JINJA_STRING ? self.string->size : 0));
+    FIRN_TRY(firn_jinja_length(e, self, &n));
     if (n < 0)
         return firn_jinja_fail(e, "object of type '%s' has no len()", firn_jinja_type_name(self));
     *out = jinja_int(n);
@@ -130,6 +129,7 @@ NATIVE(filter_int)
         return FIRN_OK;
     }
     if (self.type == JINJA_STRING) {
+        FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
         if (firn_jinja_parse_int(self.string->data, self.string->size, (int)(base > 36 || base < 0 ? 1 : base),
                                  &value)) {
             *out = jinja_int(value);
@@ -153,6 +153,7 @@ NATIVE(filter_float)
     (void)raw;
     if (self.type == JINJA_UNDEFINED)
         return firn_jinja_fail_undefined(e, self);
+    FIRN_TRY(firn_jinja_step(e, self.type == JINJA_STRING ? 2 * JINJA_PER_CHAR * self.string->size : 0));
     if (jinja_is_number(self))
         *out = jinja_float(jinja_as_double(self));
     else if (self.type == JINJA_STRING && firn_jinja_parse_float(self.string->data, self.string->size, &real))
@@ -241,7 +242,7 @@ static bool is_plain_in_url(char c, bool query)
 static firn_status quote(jinja_eval *e, firn_text *text, jinja_value v, bool query)
 {
     FIRN_TRY(firn_jinja_to_string(e, v, &v));
-    FIRN_TRY(firn_jinja_step(e, v.string->size));
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_PRINT * v.string->size));
     for (size_t i = 0; i < v.string->size; i++) {
         const char c = v.string->data[i];
         if (is_plain_in_url(c, query))
@@ -302,6 +303,7 @@ static firn_status indent(jinja_eval *e, firn_text *text, const jinja_string *s,
     jinja_string line;
     size_t next = 0, with_end;
 
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * s->size + by->size));
     if (first)
         firn_text_append(text, by->data, by->size);
     for (int64_t i = 0; firn_jinja_next_line(s, &next, &line, &with_end); i++) {
@@ -323,6 +325,7 @@ NATIVE(filter_indent)
 
     (void)raw;
     FIRN_TRY(firn_jinja_text_arg(e, self, "what indent takes", false, &lines));
+    FIRN_TRY(firn_jinja_step(e, lines->size));
     firn_jinja_text(e, &padded); /* one more newline, so that a last empty line counts */
     firn_text_append(&padded, lines->data, lines->size);
     firn_text_putc(&padded, '\n');
@@ -345,7 +348,7 @@ NATIVE(filter_title)
 
     (void)arg, (void)raw;
     FIRN_TRY(firn_jinja_to_string(e, self, &self));
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     firn_jinja_text(e, &text);
     for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i])) {
         const uint32_t c = firn_jinja_char_at(self.string->data + i);
@@ -388,17 +391,18 @@ NATIVE(filter_truncate)
     if (end.type == JINJA_MISSING)
         FIRN_TRY(firn_jinja_view(e, "...", 3, &end));
     FIRN_TRY(firn_jinja_text_arg(e, end, "truncate's end", false, &tail));
-    const int64_t tail_length = firn_jinja_length(end);
+    int64_t tail_length, n;
+    FIRN_TRY(firn_jinja_length(e, end, &tail_length));
     if (length < tail_length || leeway < 0)
         return firn_jinja_fail(e, "truncate takes a length of at least %lld and a leeway of at least 0",
                                (long long)tail_length);
-    FIRN_TRY(firn_jinja_step(e, self.type == JINJA_STRING ? self.string->size : 0));
-    const int64_t n = firn_jinja_length(self);
+    FIRN_TRY(firn_jinja_length(e, self, &n));
     *out = self;
     if (n >= 0 && n - leeway <= length)
         return FIRN_OK;
     if (self.type != JINJA_STRING)
         return firn_jinja_fail(e, "truncate takes a string, not '%s'", firn_jinja_type_name(self));
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * self.string->size));
     const char *s = self.string->data;
     size_t cut = firn_jinja_offset(s, self.string->size, (size_t)(length - tail_length));
     if (!firn_jinja_truth(arg[1])) {
@@ -424,6 +428,7 @@ static firn_status wrap_line(jinja_eval *e, firn_text *text, const jinja_string 
     int64_t used = 0, pending = 0;     /* characters of it, and of the space behind it */
     bool first = true, empty = true;
 
+    FIRN_TRY(firn_jinja_step(e, 4 * JINJA_PER_CHAR * line->size));
     while (at < line->size) {
         size_t n = 0;
         const bool space = firn_jinja_is_space(firn_jinja_char_at(s + at));
@@ -437,7 +442,8 @@ static firn_status wrap_line(jinja_eval *e, firn_text *text, const jinja_string 
                 break;
         }
         int64_t chars = (int64_t)firn_jinja_chars(s + at, n);
-        FIRN_TRY(firn_jinja_step(e, n));
+        /* for the next look at it too: a word may be cut, and its rest is looked at again */
+        FIRN_TRY(firn_jinja_step(e, 4 * JINJA_PER_CHAR * n + newline->size));
         if (space) {
             if (empty && first && at == 0) { /* leading space of the paragraph stays */
                 begin = at;
@@ -501,12 +507,15 @@ NATIVE(filter_wordwrap)
         FIRN_TRY(firn_jinja_view(e, "\n", 1, &newline));
     if (self.type != JINJA_STRING || newline.type != JINJA_STRING)
         return firn_jinja_fail(e, "wordwrap takes strings");
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * self.string->size));
     firn_jinja_text(e, &text);
     for (int64_t i = 0; status == FIRN_OK && firn_jinja_next_line(self.string, &next, &line, &with_end); i++) {
+        status = firn_jinja_step(e, newline.string->size);
         if (i)
             firn_text_append(&text, newline.string->data, newline.string->size);
-        status = wrap_line(e, &text, &line, width, arg[1].type == JINJA_MISSING || firn_jinja_truth(arg[1]),
-                           arg[3].type == JINJA_MISSING || firn_jinja_truth(arg[3]), newline.string);
+        if (status == FIRN_OK)
+            status = wrap_line(e, &text, &line, width, arg[1].type == JINJA_MISSING || firn_jinja_truth(arg[1]),
+                               arg[3].type == JINJA_MISSING || firn_jinja_truth(arg[3]), newline.string);
     }
     return finish(e, &text, status, out);
 }
@@ -518,7 +527,7 @@ NATIVE(filter_wordcount)
 
     (void)arg, (void)raw;
     FIRN_TRY(firn_jinja_to_string(e, self, &self));
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i])) {
         const uint32_t c = firn_jinja_char_at(self.string->data + i);
         const bool word = c == '_' || firn_jinja_is_alpha(c) || firn_jinja_is_numeric(c);
@@ -529,7 +538,7 @@ NATIVE(filter_wordcount)
     return FIRN_OK;
 }
 
-static const jinja_row filters[] = {
+const jinja_row firn_jinja_filters[] = {
     {"abs", filter_abs, "", 0},
     {"attr", filter_attr, "name", 1},
     {"capitalize", firn_jinja_capitalize, "", 0},
@@ -572,7 +581,7 @@ const jinja_row *firn_jinja_find_row(const jinja_row *rows, const jinja_string *
 
 const jinja_row *firn_jinja_find_filter(const jinja_string *name)
 {
-    const jinja_row *row = firn_jinja_find_row(filters, name);
+    const jinja_row *row = firn_jinja_find_row(firn_jinja_filters, name);
 
     return row ? row : firn_jinja_find_row(firn_jinja_sequence_filters, name);
 }

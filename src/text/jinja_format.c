@@ -63,8 +63,9 @@ void firn_jinja_float_text(double x, char text[JINJA_FLOAT_BYTES])
 
 /* ---- repr and str ---- */
 
-static void repr_text(firn_text *out, const jinja_string *s)
+static firn_status repr_text(jinja_eval *e, firn_text *out, const jinja_string *s)
 {
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_PRINT * s->size));
     const bool twice = memchr(s->data, '\'', s->size) && !memchr(s->data, '"', s->size);
     const char quote = twice ? '"' : '\'';
 
@@ -83,6 +84,7 @@ static void repr_text(firn_text *out, const jinja_string *s)
         i += n;
     }
     firn_text_putc(out, quote);
+    return out->status;
 }
 
 static firn_status repr_items(jinja_eval *e, firn_text *out, const jinja_list *list, const char *ends, int depth)
@@ -138,10 +140,9 @@ firn_status firn_jinja_repr(jinja_eval *e, firn_text *out, jinja_value v, int de
         firn_text_puts(out, text);
         break;
     case JINJA_STRING:
-        FIRN_TRY(firn_jinja_step(e, v.string->size));
         if (v.flag)
             firn_text_puts(out, "Markup(");
-        repr_text(out, v.string);
+        FIRN_TRY(repr_text(e, out, v.string));
         if (v.flag)
             firn_text_putc(out, ')');
         break;
@@ -167,7 +168,7 @@ firn_status firn_jinja_repr(jinja_eval *e, firn_text *out, jinja_value v, int de
         break;
     case JINJA_MACRO:
         firn_text_puts(out, "<Macro ");
-        repr_text(out, &v.macro->name);
+        FIRN_TRY(repr_text(e, out, &v.macro->name));
         firn_text_putc(out, '>');
         break;
     case JINJA_LOOP:
@@ -207,10 +208,11 @@ firn_status firn_jinja_to_string(jinja_eval *e, jinja_value v, jinja_value *out)
     return firn_jinja_take(e, &text, out);
 }
 
-void firn_jinja_escape(firn_text *out, const char *s, size_t size)
+firn_status firn_jinja_escape(jinja_eval *e, firn_text *out, const jinja_string *s)
 {
-    for (size_t i = 0; i < size; i++) {
-        switch (s[i]) {
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * s->size));
+    for (size_t i = 0; i < s->size; i++) {
+        switch (s->data[i]) {
         case '&':
             firn_text_puts(out, "&amp;");
             break;
@@ -227,9 +229,10 @@ void firn_jinja_escape(firn_text *out, const char *s, size_t size)
             firn_text_puts(out, "&#39;");
             break;
         default:
-            firn_text_putc(out, s[i]);
+            firn_text_putc(out, s->data[i]);
         }
     }
+    return out->status;
 }
 
 /* ---- formatted numbers and texts, for % and str.format ---- */
@@ -243,6 +246,7 @@ typedef struct {
 static firn_status pad(jinja_eval *e, firn_text *out, const format_spec *spec, char align, const char *sign,
                        const char *body, size_t size)
 {
+    FIRN_TRY(firn_jinja_step(e, size));
     const size_t n = strlen(sign) + firn_jinja_chars(body, size);
     const size_t width = spec->width > 0 ? (size_t)spec->width : 0;
     const size_t fill = width > n ? width - n : 0;
@@ -251,7 +255,7 @@ static firn_status pad(jinja_eval *e, firn_text *out, const format_spec *spec, c
         return firn_fail(e->ctx, FIRN_ERR_MEMORY,
                          "chat template, line %d: a width of %zu passes the limit of %zu bytes", e->line, width,
                          e->limits.memory);
-    FIRN_TRY(firn_jinja_step(e, size + fill));
+    FIRN_TRY(firn_jinja_step(e, size + JINJA_PER_CHAR * fill));
     const size_t left = align == '>' ? fill : align == '^' ? fill / 2 : 0;
     if (align == '=')
         firn_text_puts(out, sign);
@@ -347,9 +351,10 @@ static firn_status put_text(jinja_eval *e, firn_text *out, const format_spec *sp
     firn_status status = repr ? firn_jinja_repr(e, &text, v, 0) : firn_jinja_str(e, &text, v);
     if (status == FIRN_OK) {
         size_t size = text.size;
-        if (spec->precision >= 0)
+        if (spec->precision >= 0 && (status = firn_jinja_step(e, JINJA_PER_CHAR * size)) == FIRN_OK)
             size = firn_jinja_offset(firn_text_cstr(&text), size, (size_t)spec->precision);
-        status = pad(e, out, spec, spec->align ? spec->align : '<', "", firn_text_cstr(&text), size);
+        if (status == FIRN_OK)
+            status = pad(e, out, spec, spec->align ? spec->align : '<', "", firn_text_cstr(&text), size);
     }
     firn_text_free(&text);
     return status;
@@ -367,6 +372,22 @@ static firn_status next_arg(jinja_eval *e, percent_args *p, jinja_value *v)
     if (p->next >= p->args->n)
         return firn_jinja_fail(e, "not enough arguments for format string");
     *v = p->args->items[p->next++];
+    return FIRN_OK;
+}
+
+/* The named argument of that name, MISSING where there is none; the last one where there are several. */
+static firn_status named_arg(jinja_eval *e, const jinja_args *args, const char *name, size_t size, jinja_value *v)
+{
+    *v = (jinja_value){.type = JINJA_MISSING};
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * args->n_named));
+    for (size_t k = 0; k < args->n_named; k++) {
+        const jinja_entry *entry = &args->named[k];
+        if (entry->key.type != JINJA_STRING || entry->key.string->size != size)
+            continue;
+        FIRN_TRY(firn_jinja_step(e, size));
+        if (memcmp(entry->key.string->data, name, size) == 0)
+            *v = entry->value;
+    }
     return FIRN_OK;
 }
 
@@ -396,7 +417,7 @@ static firn_status convert(jinja_eval *e, firn_text *out, format_spec *spec, jin
             spec->align = '>';
         return put_text(e, out, spec, v, spec->type != 's');
     case 'c':
-        if (v.type == JINJA_STRING && firn_jinja_length(v) == 1)
+        if (v.type == JINJA_STRING && v.string->size && firn_jinja_char_size(*v.string->data) == v.string->size)
             return put_text(e, out, spec, v, false);
         if (jinja_is_integer(v) && jinja_as_int(v) > 0 && jinja_as_int(v) <= 0x10FFFF) {
             firn_text_codepoint(out, (uint32_t)jinja_as_int(v));
@@ -441,6 +462,7 @@ static firn_status percent(jinja_eval *e, firn_text *out, const jinja_string *f,
     bool mapped = false;
 
     for (size_t i = 0; i < f->size;) {
+        FIRN_TRY(firn_jinja_step(e, 0));
         const char *next = memchr(f->data + i, '%', f->size - i);
         const size_t plain = next ? (size_t)(next - f->data) - i : f->size - i;
         firn_text_append(out, f->data + i, plain);
@@ -454,11 +476,7 @@ static firn_status percent(jinja_eval *e, firn_text *out, const jinja_string *f,
             if (!end)
                 return firn_jinja_fail(e, "incomplete format key");
             mapped = true;
-            for (size_t k = 0; k < args->n_named; k++)
-                if (args->named[k].key.type == JINJA_STRING &&
-                    args->named[k].key.string->size == (size_t)(end - f->data) - i - 1 &&
-                    memcmp(args->named[k].key.string->data, f->data + i + 1, args->named[k].key.string->size) == 0)
-                    v = args->named[k].value;
+            FIRN_TRY(named_arg(e, args, f->data + i + 1, (size_t)(end - f->data) - i - 1, &v));
             if (v.type == JINJA_MISSING)
                 return firn_jinja_fail(e, "the format string names a key that was not given");
             i = (size_t)(end - f->data) + 1;
@@ -518,7 +536,7 @@ firn_status firn_jinja_percent(jinja_eval *e, const jinja_string *format, const 
 {
     firn_text text;
 
-    FIRN_TRY(firn_jinja_step(e, format->size));
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * format->size));
     firn_jinja_text(e, &text);
     return finish(e, &text, percent(e, &text, format, args, all), out);
 }
@@ -544,10 +562,7 @@ static firn_status field(jinja_eval *e, const char *s, size_t size, const jinja_
             return firn_jinja_fail(e, "Replacement index %zu out of range for positional args tuple", i);
         *out = args->items[i];
     } else {
-        *out = (jinja_value){.type = JINJA_MISSING};
-        for (size_t k = 0; k < args->n_named; k++)
-            if (args->named[k].key.string->size == n && memcmp(args->named[k].key.string->data, s, n) == 0)
-                *out = args->named[k].value;
+        FIRN_TRY(named_arg(e, args, s, n, out));
         if (out->type == JINJA_MISSING)
             return firn_jinja_fail(e, "the format string names a key that was not given");
     }
@@ -648,6 +663,7 @@ static firn_status str_format(jinja_eval *e, firn_text *out, const jinja_string 
         }
         if (c == '}')
             return firn_jinja_fail(e, "Single '}' encountered in format string");
+        FIRN_TRY(firn_jinja_step(e, 0));
         const size_t begin = i + 1;
         const char *end = memchr(f->data + begin, '}', f->size - begin);
         if (!end)
@@ -680,7 +696,7 @@ firn_status firn_jinja_str_format(jinja_eval *e, const jinja_string *format, con
 {
     firn_text text;
 
-    FIRN_TRY(firn_jinja_step(e, format->size));
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * format->size));
     firn_jinja_text(e, &text);
     return finish(e, &text, str_format(e, &text, format, args), out);
 }

@@ -136,7 +136,7 @@ NATIVE(global_strftime)
     return firn_jinja_strftime(e, format, out);
 }
 
-static const jinja_row globals[] = {
+const jinja_row firn_jinja_globals[] = {
     {"cycler", global_cycler, NULL, 0},
     {"dict", global_dict, NULL, 0},
     {"joiner", global_joiner, "sep", 0},
@@ -150,5 +150,5 @@ static const jinja_row globals[] = {
 
 const jinja_row *firn_jinja_find_global(const jinja_string *name)
 {
-    return firn_jinja_find_row(globals, name);
+    return firn_jinja_find_row(firn_jinja_globals, name);
 }

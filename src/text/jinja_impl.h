@@ -342,8 +342,12 @@ struct jinja_eval {
 
 /* Renders the template of `e`, whose variables and output are set. */
 firn_status firn_jinja_run(jinja_eval *e);
-/* Spends steps for an operation that touches n bytes or items. */
+/* Spends steps, one and one more for each 64 of n: bytes that are copied or compared. Work that is native is paid
+ * before it is done and in proportion to it, whatever its outcome; tests/unit/test_jinja_cost.c holds every row to
+ * that. */
 firn_status firn_jinja_step(jinja_eval *e, size_t n);
+/* What one byte counts as where characters are looked at one by one, and where each may be printed by a format. */
+enum { JINJA_PER_CHAR = 8, JINJA_PER_PRINT = 32 };
 /* FIRN_ERR_FORMAT: "chat template, line 12: ..." */
 firn_status firn_jinja_fail(jinja_eval *e, const char *format, ...) FIRN_PRINTF(2, 3);
 /* What an undefined value says when it is used. */
@@ -356,6 +360,7 @@ firn_status firn_jinja_attribute(jinja_eval *e, jinja_value v, const jinja_strin
 firn_status firn_jinja_item(jinja_eval *e, jinja_value v, jinja_value key, jinja_value *out);
 
 /* ---- jinja_value.c ---- */
+/* Zeroed; its bytes are paid in steps. NULL, with the sentence set, where steps or memory end. */
 void *firn_jinja_alloc(jinja_eval *e, size_t count, size_t size);
 firn_status firn_jinja_string(jinja_eval *e, const char *data, size_t size, jinja_value *out); /* copies */
 firn_status firn_jinja_view(jinja_eval *e, const char *data, size_t size, jinja_value *out);   /* points */
@@ -367,14 +372,15 @@ firn_status firn_jinja_dict(jinja_eval *e, jinja_value *out);
 firn_status firn_jinja_dict_set(jinja_eval *e, jinja_dict *dict, jinja_value key, jinja_value value);
 /* *found is NULL when absent; fails on a key that cannot be one. */
 firn_status firn_jinja_dict_get(jinja_eval *e, const jinja_dict *dict, jinja_value key, const jinja_value **found);
-const jinja_value *firn_jinja_dict_text(const jinja_dict *dict, const char *key, size_t size);
+firn_status firn_jinja_dict_text(jinja_eval *e, const jinja_dict *dict, const jinja_string *key,
+                                 const jinja_value **found);
 firn_status firn_jinja_from_json(jinja_eval *e, const json_t *json, int depth, jinja_value *out);
 const char *firn_jinja_type_name(jinja_value v); /* Python's */
 bool firn_jinja_truth(jinja_value v);
 /* Items to loop over; fails on what cannot be. An iterator is used up. */
 firn_status firn_jinja_iterate(jinja_eval *e, jinja_value v, jinja_list **list);
 /* len(v), -1 where v has none. */
-int64_t firn_jinja_length(jinja_value v);
+firn_status firn_jinja_length(jinja_eval *e, jinja_value v, int64_t *n);
 firn_status firn_jinja_equal(jinja_eval *e, jinja_value a, jinja_value b, int depth, bool *equal);
 /* a < b for JINJA_T_LT and so on. */
 firn_status firn_jinja_order(jinja_eval *e, jinja_token_type op, jinja_value a, jinja_value b, bool *result);
@@ -419,7 +425,7 @@ firn_status firn_jinja_str_format(jinja_eval *e, const jinja_string *format, con
 firn_status firn_jinja_strftime(jinja_eval *e, const jinja_string *format, jinja_value *out);
 firn_status firn_jinja_tojson(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,
                               jinja_value *out);
-void firn_jinja_escape(firn_text *out, const char *s, size_t size); /* HTML */
+firn_status firn_jinja_escape(jinja_eval *e, firn_text *out, const jinja_string *s); /* HTML */
 
 /* ---- jinja_unicode.c: what Python's str knows of a code point ---- */
 bool firn_jinja_is_space(uint32_t c);
@@ -437,7 +443,8 @@ void firn_jinja_put_title(firn_text *out, uint32_t c);
 
 /* ---- names that a template may call: NULL when there is none ---- */
 const jinja_row *firn_jinja_find_filter(const jinja_string *name);
-extern const jinja_row firn_jinja_sequence_filters[];
+extern const jinja_row firn_jinja_filters[], firn_jinja_sequence_filters[], firn_jinja_tests[], firn_jinja_globals[];
+extern const jinja_row firn_jinja_str_methods[], firn_jinja_dict_methods[], firn_jinja_list_methods[];
 const jinja_row *firn_jinja_find_test(const jinja_string *name);
 const jinja_row *firn_jinja_find_global(const jinja_string *name);
 /* `denied` is set when the type has such a method that the sandbox refuses. */
@@ -458,7 +465,8 @@ firn_status firn_jinja_center(jinja_eval *e, jinja_value self, const jinja_value
                               jinja_value *out);
 /* A stable order: order[i] is the number of the key that comes i-th. */
 firn_status firn_jinja_sort(jinja_eval *e, const jinja_value *keys, size_t *order, size_t n, bool reverse);
-/* Lines of a text, as str.splitlines() cuts them: *next moves on; false at the end. */
+/* Lines of a text, as str.splitlines() cuts them: *next moves on; false at the end. Whoever calls pays JINJA_PER_CHAR
+ * for the text. */
 bool firn_jinja_next_line(const jinja_string *text, size_t *next, jinja_string *line, size_t *with_end);
 
 #endif

@@ -13,10 +13,11 @@ typedef struct {
     jinja_string item, key;     /* separators */
 } json_writer;
 
-static void json_text(json_writer *w, const jinja_string *s)
+static firn_status json_text(jinja_eval *e, json_writer *w, const jinja_string *s)
 {
     firn_text *out = w->out;
 
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_PRINT * s->size));
     firn_text_putc(out, '"');
     for (size_t i = 0; i < s->size;) {
         const uint32_t c = firn_jinja_char_at(s->data + i);
@@ -35,6 +36,7 @@ static void json_text(json_writer *w, const jinja_string *s)
         i += n;
     }
     firn_text_putc(out, '"');
+    return out->status;
 }
 
 static void json_float(json_writer *w, double x)
@@ -58,10 +60,8 @@ static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int 
 
 static firn_status json_key(jinja_eval *e, json_writer *w, jinja_value key)
 {
-    if (key.type == JINJA_STRING) {
-        json_text(w, key.string);
-        return FIRN_OK;
-    }
+    if (key.type == JINJA_STRING)
+        return json_text(e, w, key.string);
     if (key.type != JINJA_NONE && !jinja_is_number(key))
         return firn_jinja_fail(e, "keys must be str, int, float, bool or None, not %s", firn_jinja_type_name(key));
     firn_text_putc(w->out, '"');
@@ -102,7 +102,10 @@ static firn_status json_dict(jinja_eval *e, json_writer *w, const jinja_dict *di
 
 static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int depth)
 {
-    FIRN_TRY(firn_jinja_step(e, w->indent ? w->indent->size * (size_t)depth : 0));
+    /* with the separators around it and the line behind its last item */
+    FIRN_TRY(firn_jinja_step(e, w->item.size + w->key.size));
+    if (w->indent)
+        FIRN_TRY(firn_jinja_step(e, (w->indent->size + 2 * JINJA_PER_CHAR) * (size_t)depth));
     FIRN_TRY(w->out->status);
     if (depth >= MAX_NESTING)
         return firn_jinja_fail(e, "a value nested more than %d levels deep is written as JSON", MAX_NESTING);
@@ -120,9 +123,7 @@ static firn_status json_value(jinja_eval *e, json_writer *w, jinja_value v, int 
         json_float(w, v.real);
         return FIRN_OK;
     case JINJA_STRING:
-        FIRN_TRY(firn_jinja_step(e, v.string->size));
-        json_text(w, v.string);
-        return FIRN_OK;
+        return json_text(e, w, v.string);
     case JINJA_LIST:
     case JINJA_TUPLE:
         firn_text_putc(w->out, '[');

@@ -20,7 +20,7 @@ static firn_status map_chars(jinja_eval *e, jinja_value self, put_char *first, p
     firn_text text;
 
     FIRN_TRY(firn_jinja_to_string(e, self, &self));
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     firn_jinja_text(e, &text);
     for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i]))
         (i == 0 && first ? first : rest)(&text, firn_jinja_char_at(self.string->data + i));
@@ -73,7 +73,7 @@ NATIVE(str_title)
     bool inside = false;
 
     (void)arg, (void)raw;
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     firn_jinja_text(e, &text);
     for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i])) {
         const uint32_t c = firn_jinja_char_at(self.string->data + i);
@@ -88,7 +88,7 @@ static firn_status every(jinja_eval *e, jinja_value self, bool (*test)(uint32_t)
 {
     bool all = self.string->size != 0;
 
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     for (size_t i = 0; i < self.string->size && all; i += firn_jinja_char_size(self.string->data[i]))
         all = test(firn_jinja_char_at(self.string->data + i));
     *out = jinja_bool(all);
@@ -168,15 +168,20 @@ static firn_status strip(jinja_eval *e, jinja_value self, jinja_value chars, boo
     size_t begin = 0, end = self.string->size;
 
     FIRN_TRY(firn_jinja_text_arg(e, chars, "strip's characters", true, &set));
-    while (left && begin < end && in_set(set, s + begin))
+    const size_t each = JINJA_PER_CHAR * (1 + (set ? set->size : 0)); /* what one character more costs */
+    while (left && begin < end) {
+        FIRN_TRY(firn_jinja_step(e, each));
+        if (!in_set(set, s + begin))
+            break;
         begin += firn_jinja_char_size(s[begin]);
+    }
     while (right && end > begin) {
         const size_t n = firn_jinja_last_char(s + begin, end - begin);
+        FIRN_TRY(firn_jinja_step(e, each));
         if (!in_set(set, s + end - n))
             break;
         end -= n;
     }
-    FIRN_TRY(firn_jinja_step(e, (self.string->size - (end - begin)) * (1 + (set ? set->size : 0))));
     FIRN_TRY(firn_jinja_view(e, s + begin, end - begin, out));
     out->flag = self.flag;
     return FIRN_OK;
@@ -200,10 +205,13 @@ NATIVE(str_rstrip)
     return strip(e, self, arg[0], false, true, out);
 }
 
-static bool has_end(const jinja_string *s, const jinja_string *part, bool start)
+static firn_status has_end(jinja_eval *e, const jinja_string *s, const jinja_string *part, bool start, bool *result)
 {
-    return part->size <= s->size &&
-           memcmp(start ? s->data : s->data + s->size - part->size, part->data, part->size) == 0;
+    *result = false;
+    FIRN_TRY(firn_jinja_step(e, part->size));
+    if (part->size <= s->size)
+        *result = memcmp(start ? s->data : s->data + s->size - part->size, part->data, part->size) == 0;
+    return FIRN_OK;
 }
 
 /* self[start:end] for the bounds that find, count and their kin take; *begin is its byte offset. */
@@ -232,12 +240,12 @@ static firn_status ends(jinja_eval *e, jinja_value self, const jinja_value *arg,
         for (size_t i = 0; i < arg[0].list->n && !result; i++) {
             const jinja_string *s;
             FIRN_TRY(firn_jinja_text_arg(e, arg[0].list->items[i], "startswith's and endswith's argument", false, &s));
-            result = has_end(&part, s, start);
+            FIRN_TRY(has_end(e, &part, s, start, &result));
         }
     } else {
         const jinja_string *s;
         FIRN_TRY(firn_jinja_text_arg(e, arg[0], "startswith's and endswith's argument", false, &s));
-        result = has_end(&part, s, start);
+        FIRN_TRY(has_end(e, &part, s, start, &result));
     }
     *out = jinja_bool(result);
     return FIRN_OK;
@@ -261,7 +269,9 @@ static firn_status remove_end(jinja_eval *e, jinja_value self, const jinja_value
     const jinja_string *s = self.string;
 
     FIRN_TRY(firn_jinja_text_arg(e, arg[0], "the argument", false, &part));
-    if (!has_end(s, part, start)) {
+    bool has;
+    FIRN_TRY(has_end(e, s, part, start, &has));
+    if (!has) {
         *out = self;
         return FIRN_OK;
     }
@@ -282,17 +292,60 @@ NATIVE(str_removesuffix)
 
 /* ---- searching ---- */
 
-static const char *find_last(const char *s, size_t size, const jinja_string *part)
+/* Searching from the end by Knuth, Morris and Pratt, so that the work is linear whatever the texts: border[i] is the
+ * size of the longest proper suffix of the last i + 1 bytes of `part` that they begin with too, read backwards. */
+typedef struct {
+    const jinja_string *part;
+    size_t *border;
+} backwards;
+
+static firn_status backwards_begin(jinja_eval *e, const jinja_string *part, backwards *b)
 {
-    for (size_t i = size >= part->size ? size - part->size + 1 : 0; i--;)
-        if (memcmp(s + i, part->data, part->size) == 0)
-            return s + i;
-    return NULL;
+    const char *s = part->data;
+    const size_t n = part->size;
+
+    *b = (backwards){.part = part, .border = firn_jinja_alloc(e, n, sizeof *b->border)};
+    if (!b->border)
+        return FIRN_ERR_MEMORY;
+    for (size_t i = 1, k = 0; i < n; i++) {
+        while (k && s[n - 1 - i] != s[n - 1 - k])
+            k = b->border[k - 1];
+        k += s[n - 1 - i] == s[n - 1 - k];
+        b->border[i] = k;
+    }
+    return FIRN_OK;
 }
 
-static const char *find_first(const char *s, size_t size, const jinja_string *part)
+static firn_status find_last(jinja_eval *e, const backwards *b, const char *s, size_t size, const char **at)
 {
-    return part->size ? memmem(s, size, part->data, part->size) : s;
+    const size_t n = b->part->size;
+
+    *at = n ? NULL : s + size;
+    for (size_t i = 0, k = 0; i < size && !*at; i++) {
+        const char c = s[size - 1 - i];
+        if (i % 64 == 0)
+            FIRN_TRY(firn_jinja_step(e, 64 * JINJA_PER_CHAR));
+        while (k && c != b->part->data[n - 1 - k])
+            k = b->border[k - 1];
+        k += c == b->part->data[n - 1 - k];
+        if (k == n)
+            *at = s + size - 1 - i;
+    }
+    return FIRN_OK;
+}
+
+/* The first or last place of `part`; *at NULL where there is none. */
+static firn_status seek(jinja_eval *e, const char *s, size_t size, const jinja_string *part, bool last, const char **at)
+{
+    backwards b;
+
+    if (last) {
+        FIRN_TRY(backwards_begin(e, part, &b));
+        return find_last(e, &b, s, size, at);
+    }
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * size));
+    *at = part->size ? memmem(s, size, part->data, part->size) : s;
+    return FIRN_OK;
 }
 
 /* Character index of the first or last place, -1 where there is none. */
@@ -304,8 +357,10 @@ static firn_status find(jinja_eval *e, jinja_value self, const jinja_value *arg,
 
     FIRN_TRY(firn_jinja_text_arg(e, arg[0], "what is sought", false, &part));
     FIRN_TRY(window(e, self, arg + 1, &where, &begin));
-    FIRN_TRY(firn_jinja_step(e, last ? 16 * where.size : where.size));
-    const char *at = last ? find_last(where.data, where.size, part) : find_first(where.data, where.size, part);
+    const char *at;
+    FIRN_TRY(seek(e, where.data, where.size, part, last, &at));
+    if (at)
+        FIRN_TRY(firn_jinja_step(e, (size_t)(at - self.string->data)));
     *index = at ? (int64_t)firn_jinja_chars(self.string->data, (size_t)(at - self.string->data)) : -1;
     return FIRN_OK;
 }
@@ -356,7 +411,7 @@ NATIVE(str_count)
     (void)raw;
     FIRN_TRY(firn_jinja_text_arg(e, arg[0], "what is counted", false, &part));
     FIRN_TRY(window(e, self, arg + 1, &where, &begin));
-    FIRN_TRY(firn_jinja_step(e, where.size));
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * where.size));
     if (part->size == 0) {
         n = (int64_t)firn_jinja_chars(where.data, where.size) + 1;
     } else {
@@ -378,10 +433,14 @@ SHARED(firn_jinja_replace)
     FIRN_TRY(firn_jinja_text_arg(e, arg[0], "what is replaced", false, &from));
     FIRN_TRY(firn_jinja_text_arg(e, arg[1], "the replacement", false, &to));
     FIRN_TRY(firn_jinja_int_arg(e, arg[2], "replace's count", -1, &count));
-    FIRN_TRY(firn_jinja_step(e, self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     firn_jinja_text(e, &text);
     const char *s = self.string->data, *const end = s + self.string->size;
     while (count != 0) {
+        if (firn_jinja_step(e, to->size) != FIRN_OK) {
+            firn_text_free(&text);
+            return FIRN_ERR_MEMORY;
+        }
         const char *at = from->size ? memmem(s, (size_t)(end - s), from->data, from->size) : s;
         if (!at)
             break;
@@ -486,15 +545,21 @@ static firn_status split(jinja_eval *e, jinja_value self, const jinja_value *arg
 
     FIRN_TRY(firn_jinja_text_arg(e, arg[0], "split's separator", true, &separator));
     FIRN_TRY(firn_jinja_int_arg(e, arg[1], "split's number of cuts", -1, &limit));
-    FIRN_TRY(firn_jinja_step(e, (from_right ? 16 : 4) * s->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * s->size));
     if (!separator)
         return (from_right ? rsplit_white : split_white)(e, s, limit, out);
     if (separator->size == 0)
         return firn_jinja_fail(e, "empty separator");
     size_t begin = 0, end = s->size;
+    backwards b;
+    if (from_right)
+        FIRN_TRY(backwards_begin(e, separator, &b));
     while (limit != 0) {
-        const char *at = from_right ? find_last(s->data, end, separator)
-                                    : memmem(s->data + begin, end - begin, separator->data, separator->size);
+        const char *at;
+        if (from_right)
+            FIRN_TRY(find_last(e, &b, s->data, end, &at));
+        else
+            at = memmem(s->data + begin, end - begin, separator->data, separator->size);
         if (!at)
             break;
         const size_t where = (size_t)(at - s->data), behind = where + separator->size;
@@ -556,7 +621,7 @@ NATIVE(str_splitlines)
     size_t next = 0, with_end;
 
     (void)raw;
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * self.string->size));
     while (firn_jinja_next_line(self.string, &next, &line, &with_end))
         FIRN_TRY(add_part(e, &p, line.data, firn_jinja_truth(arg[0]) ? with_end : line.size));
     return parts_list(e, &p, JINJA_LIST, false, out);
@@ -570,8 +635,8 @@ static firn_status partition(jinja_eval *e, jinja_value self, const jinja_value 
     FIRN_TRY(firn_jinja_text_arg(e, arg[0], "partition's separator", false, &separator));
     if (separator->size == 0)
         return firn_jinja_fail(e, "empty separator");
-    FIRN_TRY(firn_jinja_step(e, 16 * s->size));
-    const char *at = last ? find_last(s->data, s->size, separator) : find_first(s->data, s->size, separator);
+    const char *at;
+    FIRN_TRY(seek(e, s->data, s->size, separator, last, &at));
     const size_t none = last ? 0 : s->size; /* where the empty parts lie when it is not found */
     const size_t before = at ? (size_t)(at - s->data) : none, behind = at ? before + separator->size : none;
     FIRN_TRY(add_part(e, &p, s->data, before));
@@ -631,7 +696,8 @@ static firn_status pad(jinja_eval *e, jinja_value self, int64_t left, int64_t ri
 
     if (fill.type == JINJA_MISSING)
         FIRN_TRY(firn_jinja_view(e, " ", 1, &fill));
-    if (fill.type != JINJA_STRING || firn_jinja_length(fill) != 1)
+    if (fill.type != JINJA_STRING || !fill.string->size ||
+        firn_jinja_char_size(*fill.string->data) != fill.string->size)
         return firn_jinja_fail(e, "the fill character must be exactly one character long");
     FIRN_TRY(firn_jinja_binary(e, JINJA_T_MUL, fill, jinja_int(left), &with[0]));
     FIRN_TRY(firn_jinja_binary(e, JINJA_T_MUL, fill, jinja_int(right), &with[1]));
@@ -644,8 +710,8 @@ static firn_status missing_width(jinja_eval *e, jinja_value self, jinja_value wi
                                  int64_t *missing)
 {
     FIRN_TRY(firn_jinja_int_arg(e, width, "the width", otherwise, missing));
-    FIRN_TRY(firn_jinja_step(e, self.string->size));
-    const int64_t n = firn_jinja_length(self);
+    int64_t n;
+    FIRN_TRY(firn_jinja_length(e, self, &n));
     *missing = *missing > n ? *missing - n : 0;
     return FIRN_OK;
 }
@@ -704,6 +770,7 @@ NATIVE(str_expandtabs)
     FIRN_TRY(firn_jinja_int_arg(e, arg[0], "the tab size", 8, &width));
     if (width > 1024)
         return firn_jinja_fail(e, "expandtabs takes a tab size of at most 1024");
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * self.string->size));
     firn_jinja_text(e, &text);
     firn_status status = FIRN_OK;
     for (size_t i = 0; i < self.string->size && status == FIRN_OK;) {
@@ -711,10 +778,10 @@ NATIVE(str_expandtabs)
         const char c = self.string->data[i];
         if (c == '\t') {
             const int64_t spaces = width > 0 ? width - column % width : 0;
-            for (int64_t k = 0; k < spaces; k++)
+            status = firn_jinja_step(e, JINJA_PER_CHAR * (size_t)spaces);
+            for (int64_t k = 0; k < spaces && status == FIRN_OK; k++)
                 firn_text_putc(&text, ' ');
             column += spaces;
-            status = firn_jinja_step(e, (size_t)spaces);
         } else {
             firn_text_append(&text, self.string->data + i, n);
             column = c == '\n' || c == '\r' ? 0 : column + 1;
@@ -733,7 +800,7 @@ NATIVE(str_format)
     return firn_jinja_str_format(e, self.string, raw, out);
 }
 
-static const jinja_row str_methods[] = {
+const jinja_row firn_jinja_str_methods[] = {
     {"capitalize", firn_jinja_capitalize, "", 0},
     {"casefold", str_casefold, "", 0},
     {"center", firn_jinja_center, "width fillchar", 1},
@@ -833,7 +900,7 @@ NATIVE(dict_copy)
     return FIRN_OK;
 }
 
-static const jinja_row dict_methods[] = {
+const jinja_row firn_jinja_dict_methods[] = {
     {"copy", dict_copy, "", 0}, {"get", dict_get, "key default", 1}, {"items", dict_items, "", 0},
     {"keys", dict_keys, "", 0}, {"values", dict_values, "", 0},      {0},
 };
@@ -889,7 +956,7 @@ NATIVE(list_copy)
     return FIRN_OK;
 }
 
-static const jinja_row list_methods[] = {
+const jinja_row firn_jinja_list_methods[] = {
     {"copy", list_copy, "", 0},
     {"count", list_count, "value", 1},
     {"index", list_index, "value start stop", 1},
@@ -965,18 +1032,18 @@ const jinja_row *firn_jinja_find_method(jinja_value self, const jinja_string *na
         return NULL;
     switch (self.type) {
     case JINJA_STRING:
-        rows = str_methods;
+        rows = firn_jinja_str_methods;
         break;
     case JINJA_LIST:
-        rows = list_methods;
+        rows = firn_jinja_list_methods;
         names = denied_in_list;
         break;
     case JINJA_TUPLE:
     case JINJA_RANGE:
-        rows = list_methods + 1; /* these have no copy */
+        rows = firn_jinja_list_methods + 1; /* these have no copy */
         break;
     case JINJA_DICT:
-        rows = dict_methods;
+        rows = firn_jinja_dict_methods;
         names = denied_in_dict;
         break;
     case JINJA_LOOP:

@@ -152,6 +152,7 @@ static firn_status repeat(jinja_eval *e, jinja_value v, int64_t n, jinja_value *
         n = 0;
     if (v.type == JINJA_STRING) {
         FIRN_TRY(firn_jinja_step(e, total));
+        FIRN_TRY(firn_jinja_step(e, (size_t)n));
         char *data = firn_arena_alloc(&e->arena, total + 1);
         if (!data)
             return FIRN_ERR_MEMORY;
@@ -173,13 +174,18 @@ static firn_status join(jinja_eval *e, jinja_value a, jinja_value b, jinja_value
     FIRN_TRY(firn_jinja_step(e, a.string->size + b.string->size));
     if (a.flag != b.flag) {
         firn_text text;
+        firn_status status = FIRN_OK;
         firn_jinja_text(e, &text);
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2 && status == FIRN_OK; i++) {
             const jinja_value *v = i ? &b : &a;
             if (v->flag)
                 firn_text_append(&text, v->string->data, v->string->size);
             else
-                firn_jinja_escape(&text, v->string->data, v->string->size);
+                status = firn_jinja_escape(e, &text, v->string);
+        }
+        if (status != FIRN_OK) {
+            firn_text_free(&text);
+            return status;
         }
         FIRN_TRY(firn_jinja_take(e, &text, out));
         out->flag = 1;
@@ -197,6 +203,7 @@ static firn_status join(jinja_eval *e, jinja_value a, jinja_value b, jinja_value
 
 firn_status firn_jinja_binary(jinja_eval *e, jinja_token_type op, jinja_value a, jinja_value b, jinja_value *out)
 {
+    FIRN_TRY(firn_jinja_step(e, 0));
     if (a.type == JINJA_UNDEFINED || b.type == JINJA_UNDEFINED) {
         if (op == JINJA_T_MOD && a.type == JINJA_STRING && b.type == JINJA_UNDEFINED)
             goto format; /* "%s" % undefined prints nothing */

@@ -25,6 +25,7 @@ static bool is_index(const char *s, size_t n)
 static firn_status follow(jinja_eval *e, jinja_value item, const char *path, size_t size, jinja_value otherwise,
                           jinja_value *out)
 {
+    FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * size));
     for (size_t at = 0; at <= size;) {
         size_t n = 0;
         jinja_value key;
@@ -76,6 +77,7 @@ firn_status firn_jinja_sort(jinja_eval *e, const jinja_value *keys, size_t *orde
 
     if (!to)
         return FIRN_ERR_MEMORY;
+    FIRN_TRY(firn_jinja_step(e, n));
     for (size_t i = 0; i < n; i++)
         order[i] = i;
     for (size_t width = 1; width < n; width *= 2) {
@@ -217,9 +219,11 @@ static firn_status sorted(jinja_eval *e, jinja_list *list, jinja_value attribute
     if (!order)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_jinja_list(e, JINJA_LIST, list->n, &keys));
-    if (several && attribute.type == JINJA_STRING)
+    if (several && attribute.type == JINJA_STRING) {
+        FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * attribute.string->size));
         for (size_t i = 0; i < attribute.string->size; i++)
             n_parts += attribute.string->data[i] == ',';
+    }
     for (size_t i = 0; i < list->n; i++) {
         jinja_value key;
         if (several)

@@ -69,7 +69,7 @@ static firn_status cased(jinja_eval *e, jinja_value self, bool upper, jinja_valu
     bool any = false, all = true;
 
     FIRN_TRY(firn_jinja_to_string(e, self, &self));
-    FIRN_TRY(firn_jinja_step(e, 4 * self.string->size));
+    FIRN_TRY(firn_jinja_step(e, 2 * JINJA_PER_CHAR * self.string->size));
     for (size_t i = 0; i < self.string->size; i += firn_jinja_char_size(self.string->data[i])) {
         const uint32_t c = firn_jinja_char_at(self.string->data + i);
         any |= upper ? firn_jinja_is_upper(c) : firn_jinja_is_lower(c);
@@ -162,7 +162,7 @@ COMPARISON(test_le, JINJA_T_LE)
 COMPARISON(test_gt, JINJA_T_GT)
 COMPARISON(test_ge, JINJA_T_GE)
 
-static const jinja_row tests[] = {
+const jinja_row firn_jinja_tests[] = {
     {"!=", test_ne, "other", 1},
     {"<", test_lt, "other", 1},
     {"<=", test_le, "other", 1},
@@ -207,5 +207,5 @@ static const jinja_row tests[] = {
 
 const jinja_row *firn_jinja_find_test(const jinja_string *name)
 {
-    return firn_jinja_find_row(tests, name);
+    return firn_jinja_find_row(firn_jinja_tests, name);
 }

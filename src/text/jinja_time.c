@@ -178,7 +178,7 @@ firn_status firn_jinja_strftime(jinja_eval *e, const jinja_string *format, jinja
 {
     firn_text text;
 
-    FIRN_TRY(firn_jinja_step(e, format->size));
+    FIRN_TRY(firn_jinja_step(e, 4 * JINJA_PER_PRINT * format->size)); /* one letter may stand for seven fields */
     firn_jinja_text(e, &text);
     put_time(&text, &e->now, format->data, format->size);
     return firn_jinja_take(e, &text, out);

@@ -92,14 +92,20 @@ static uint32_t simple(const case_run *table, size_t n, uint32_t c)
 
 static bool put_special(firn_text *out, const case_special *table, size_t n, uint32_t c)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (table[i].code != c)
-            continue;
-        for (int k = 0; k < 3 && table[i].to[k]; k++)
-            firn_text_codepoint(out, table[i].to[k]);
-        return true;
+    size_t low = 0, high = n;
+
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (c > table[middle].code)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return false;
+    if (low == n || table[low].code != c)
+        return false;
+    for (int k = 0; k < 3 && table[low].to[k]; k++)
+        firn_text_codepoint(out, table[low].to[k]);
+    return true;
 }
 
 void firn_jinja_put_upper(firn_text *out, uint32_t c)

@@ -64,7 +64,11 @@ bool firn_jinja_same_text(const jinja_string *a, const char *b)
 
 void *firn_jinja_alloc(jinja_eval *e, size_t count, size_t size)
 {
-    return firn_arena_zeroed(&e->arena, count ? count : 1, size);
+    size_t bytes;
+
+    if (!firn_mul_size(count, size, &bytes))
+        bytes = SIZE_MAX;
+    return firn_jinja_step(e, bytes) == FIRN_OK ? firn_arena_zeroed(&e->arena, count ? count : 1, size) : NULL;
 }
 
 firn_status firn_jinja_view(jinja_eval *e, const char *data, size_t size, jinja_value *out)
@@ -102,7 +106,6 @@ firn_status firn_jinja_take(jinja_eval *e, firn_text *text, jinja_value *out)
 
 firn_status firn_jinja_list(jinja_eval *e, jinja_type type, size_t n, jinja_value *out)
 {
-    FIRN_TRY(firn_jinja_step(e, n));
     jinja_list *list = firn_jinja_alloc(e, 1, sizeof *list);
     if (!list || !(list->items = firn_jinja_alloc(e, n, sizeof *list->items)))
         return FIRN_ERR_MEMORY;
@@ -138,9 +141,9 @@ static uint32_t hash_bytes(const char *s, size_t n)
 /* Equal values have equal hashes: 1, 1.0 and true are one key. */
 static firn_status hash(jinja_eval *e, jinja_value v, int depth, uint32_t *out)
 {
+    FIRN_TRY(firn_jinja_step(e, v.type == JINJA_STRING ? JINJA_PER_CHAR * v.string->size : 0));
     switch (v.type) {
     case JINJA_STRING:
-        FIRN_TRY(firn_jinja_step(e, v.string->size));
         *out = hash_bytes(v.string->data, v.string->size);
         return FIRN_OK;
     case JINJA_BOOL:
@@ -257,25 +260,9 @@ firn_status firn_jinja_dict_get(jinja_eval *e, const jinja_dict *d, jinja_value 
     return FIRN_OK;
 }
 
-static bool is_key(const jinja_entry *entry, const char *key, size_t size)
+firn_status firn_jinja_dict_text(jinja_eval *e, const jinja_dict *d, const jinja_string *key, const jinja_value **found)
 {
-    return entry->key.type == JINJA_STRING && entry->key.string->size == size &&
-           memcmp(entry->key.string->data, key, size) == 0;
-}
-
-const jinja_value *firn_jinja_dict_text(const jinja_dict *d, const char *key, size_t size)
-{
-    if (!quick_hash(d)) {
-        for (size_t i = 0; i < d->n; i++)
-            if (is_key(&d->entries[i], key, size))
-                return &d->entries[i].value;
-        return NULL;
-    }
-    size_t slot = hash_bytes(key, size) & (d->index_size - 1);
-    for (; d->index[slot]; slot = (slot + 1) & (d->index_size - 1))
-        if (is_key(&d->entries[d->index[slot] - 1], key, size))
-            return &d->entries[d->index[slot] - 1].value;
-    return NULL;
+    return firn_jinja_dict_get(e, d, (jinja_value){.type = JINJA_STRING, .string = key}, found);
 }
 
 firn_status firn_jinja_from_json(jinja_eval *e, const json_t *json, int depth, jinja_value *out)
@@ -357,24 +344,31 @@ bool firn_jinja_truth(jinja_value v)
     }
 }
 
-int64_t firn_jinja_length(jinja_value v)
+firn_status firn_jinja_length(jinja_eval *e, jinja_value v, int64_t *n)
 {
     switch (v.type) {
     case JINJA_UNDEFINED:
-        return 0;
+        *n = 0;
+        return FIRN_OK;
     case JINJA_STRING:
-        return (int64_t)firn_jinja_chars(v.string->data, v.string->size);
+        FIRN_TRY(firn_jinja_step(e, v.string->size));
+        *n = (int64_t)firn_jinja_chars(v.string->data, v.string->size);
+        return FIRN_OK;
     case JINJA_DICT:
-        return (int64_t)v.dict->n;
+        *n = (int64_t)v.dict->n;
+        return FIRN_OK;
     case JINJA_LIST:
     case JINJA_TUPLE:
     case JINJA_RANGE:
     case JINJA_VIEW:
-        return (int64_t)v.list->n;
+        *n = (int64_t)v.list->n;
+        return FIRN_OK;
     case JINJA_LOOP:
-        return (int64_t)v.loop->list->n;
+        *n = (int64_t)v.loop->list->n;
+        return FIRN_OK;
     default:
-        return -1;
+        *n = -1;
+        return FIRN_OK;
     }
 }
 
@@ -388,7 +382,7 @@ firn_status firn_jinja_iterate(jinja_eval *e, jinja_value v, jinja_list **list)
         break;
     case JINJA_STRING: {
         const char *s = v.string->data;
-        FIRN_TRY(firn_jinja_step(e, v.string->size));
+        FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * v.string->size));
         FIRN_TRY(firn_jinja_list(e, JINJA_LIST, firn_jinja_chars(s, v.string->size), &result));
         for (size_t i = 0; i < result.list->n; i++) {
             FIRN_TRY(firn_jinja_view(e, s, firn_jinja_char_size(*s), &result.list->items[i]));
@@ -618,7 +612,8 @@ firn_status firn_jinja_slice(jinja_eval *e, jinja_value v, const jinja_value bou
     FIRN_TRY(bound(e, bounds[2], &step, &has_step));
     if (step == 0)
         return firn_jinja_fail(e, "slice step cannot be zero");
-    const int64_t n = firn_jinja_length(v);
+    int64_t n;
+    FIRN_TRY(firn_jinja_length(e, v, &n));
     if (step > 0) {
         start = has_start ? clip(start, n, 0, n) : 0;
         stop = has_stop ? clip(stop, n, 0, n) : n;
@@ -635,7 +630,7 @@ firn_status firn_jinja_slice(jinja_eval *e, jinja_value v, const jinja_value bou
     if (v.type == JINJA_STRING) {
         const char *s = v.string->data;
         const size_t size = v.string->size;
-        FIRN_TRY(firn_jinja_step(e, size));
+        FIRN_TRY(firn_jinja_step(e, JINJA_PER_CHAR * size));
         if (step == 1) {
             const size_t from = firn_jinja_offset(s, size, (size_t)start);
             return firn_jinja_view(e, s + from, firn_jinja_offset(s + from, size - from, (size_t)count), out);
