@@ -25,6 +25,7 @@ typedef enum {
 typedef enum {
     FIRN_QK_NORM_NONE,
     FIRN_QK_NORM_PER_HEAD,  /* weight [head], on each head before RoPE */
+    FIRN_QK_NORM_TURNED,    /* weight [head], on each head after RoPE */
     FIRN_QK_NORM_WHOLE_ROW, /* weight [heads * head], on all heads together */
 } firn_qk_norm;
 
@@ -44,6 +45,7 @@ typedef struct {
     bool scale_key;            /* the chosen weights are multiplied by expert_weights_scale */
     firn_presence logit_bias;  /* ffn_gate_inp.bias */
     firn_presence choice_bias; /* exp_probs_b.bias: bears on the choice, not on the weights */
+    bool choice_bias_bare;     /* ... named exp_probs_b, without a suffix */
 } firn_router;
 
 typedef enum {
@@ -72,6 +74,7 @@ typedef enum {
 
 /* Names and layouts in transformers, after "model.layers.N."; NULL takes the usual name. Read by train/peft.c. */
 typedef struct {
+    const char *layers;    /* "model.layers" */
     bool permuted;         /* values of a head of q and k that rotate together are neighbours in GGUF, half a head apart
                               there */
     const char *attention; /* "self_attn" */
@@ -89,10 +92,14 @@ typedef struct firn_arch {
     /* attention */
     firn_attention_kind attention;
     firn_rope_kind rope;
-    bool rope_factors;   /* rope_freqs, rope_factors_long and _short are used where the file has them */
-    bool rope_all;       /* the whole head rotates: rope.dimension_count must equal it */
-    bool rope_finetuned; /* rope.scaling.finetuned false: no block rotates */
-    int rope_skip;       /* every that-many-th block does not rotate; 0: all do */
+    bool rope_factors;     /* rope_freqs, rope_factors_long and _short are used where the file has them */
+    bool rope_all;         /* the whole head rotates: rope.dimension_count must equal it */
+    bool rope_finetuned;   /* rope.scaling.finetuned false: no block rotates */
+    bool rope_sections;    /* a pair that rope.dimension_sections gives to no axis of an image does not rotate */
+    bool rope_windows;     /* blocks without a window do not rotate, if the model has windows */
+    bool rope_unstretched; /* blocks with a window rotate without rope.scaling */
+    int rope_skip;         /* every that-many-th block does not rotate; 0: all do */
+    bool temperature;      /* q grows with its position where attention.temperature_scale says so */
     firn_qk_norm qk_norm;
     bool qk_norm_optional;
     firn_presence qkv_bias, attn_output_bias;
@@ -100,8 +107,14 @@ typedef struct firn_arch {
     firn_presence sinks;          /* attn_sinks: a logit per head that enters the softmax's denominator */
     int window_step; /* attention.sliding_window on all but every that-many-th block, if sliding_window_pattern does not
                         say otherwise; 0: no windows */
+    bool window_optional;
+    firn_presence attn_gate; /* attn_gate: attention's result is multiplied by sigmoid(attn_gate x) */
+    const char *most_keys;   /* key of the number of keys that a token chooses among its own; with no more than these
+                                all are chosen, and longer documents are refused */
+    const char *idle;        /* tensors of a block that begin so are there for what does not run here */
 
     /* feed-forward */
+    bool sandwich; /* what attention and feed-forward add is normed first: post_attention_norm, post_ffw_norm */
     bool post_attention_norm; /* the norm in front of it is named post_attention_norm, not ffn_norm */
     firn_presence ffn_bias;
     firn_presence experts;     /* OPTIONAL: where expert_count > 0 */
@@ -110,8 +123,9 @@ typedef struct firn_arch {
     const char *expert_width;  /* key of the experts' width, where absent or 0 feed_forward_length / experts used; NULL:
                                   feed_forward_length */
     firn_activation activation;
-    bool leading_dense; /* leading_dense_block_count blocks are dense */
-    bool interleaved;   /* from there on every interleave_moe_layer_step-th is routed */
+    bool routed_by_router; /* blocks that have a router (ffn_gate_inp) are routed */
+    bool leading_dense;    /* leading_dense_block_count blocks are dense */
+    bool interleaved;      /* from there on every interleave_moe_layer_step-th is routed */
     firn_router router;
     firn_shared shared;
     bool shared_key;         /* its width is expert_shared_feed_forward_length ... */
@@ -119,6 +133,7 @@ typedef struct firn_arch {
     bool shared_count;       /* times expert_shared_count */
 
     /* ends */
+    bool embedding_root;  /* the embedding is multiplied by sqrt(n_embd) */
     bool scales;          /* logit_scale, residual_scale, embedding_scale, attention.scale */
     firn_presence output; /* OPTIONAL: the embedding serves where it is absent */
     firn_presence output_bias;

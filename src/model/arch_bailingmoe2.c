@@ -17,5 +17,5 @@ const firn_arch firn_arch_bailingmoe2 = {
     .shared_count = true,
     .output = FIRN_REQUIRED,
     .hf = {.attention = "attention", .qkv = "query_key_value", .o = "dense", .layout = FIRN_HF_MODULES},
-    .verified = "",
+    .verified = "bailingmoe2",
 };

@@ -9,6 +9,7 @@ const firn_arch firn_arch_deepseek2 = {
     .name = "deepseek2",
     .attention = FIRN_ATTENTION_MLA,
     .rope = FIRN_ROPE_NORM,
+    .temperature = true,
     .experts = FIRN_OPTIONAL,
     .expert_gate = FIRN_REQUIRED,
     .expert_width = "expert_feed_forward_length",

@@ -1,5 +1,5 @@
-/* Attention with heads of their own: q, k, v from one fused product or three, norms, rotation, grouped heads, sinks.
- * Which keys a token sees (causality, documents, windows, the cache's length) is the `range` slot's affair.
+/* Attention with heads of their own: q, k, v from one fused product or three, norms, rotation, grouped heads, sinks, a
+ * gate. Which keys a token sees (causality, documents, windows, the cache's length) is the `range` slot's affair.
  *
  * d = n_embd, n = tokens, H and G = query and key-value heads, hd = values of a head. */
 #include "model/build.h"
@@ -16,10 +16,19 @@ firn_tensor *firn_build_rotated(firn_builder *u, firn_tensor *x, firn_tensor *fa
     firn_rope_params params = u->model->hp.rope;
 
     params.freq_base = u->layer->rope_base;
+    if (!u->layer->stretched) {
+        params.freq_scale = params.attn_factor = 1;
+        params.ext_factor = 0;
+    }
     return firn_rope(u->g, x, u->block->position, factors, &params);
 }
 
-/* q or k: norm, rotation. */
+firn_tensor *firn_build_tempered(firn_builder *u, firn_tensor *q)
+{
+    return u->block->temperature ? firn_named(firn_mul(u->g, q, u->block->temperature), "tempered q") : q;
+}
+
+/* q or k: norm, rotation; or the norm behind it. */
 static firn_tensor *prepared(firn_builder *u, firn_tensor *x, firn_tensor_id id, firn_tensor_id norm, int64_t hd,
                              int64_t n_head)
 {
@@ -30,12 +39,12 @@ static firn_tensor *prepared(firn_builder *u, firn_tensor *x, firn_tensor_id id,
     if (k->weight[norm] && m->arch->qk_norm == FIRN_QK_NORM_WHOLE_ROW && x) {
         firn_tensor *row = firn_view(g, x, 2, (int64_t[]){hd * n_head, u->n}, (int64_t[]){4, x->nb[2]}, 0);
         x = firn_build_heads(u, firn_rms_norm(g, row, k->weight[norm], m->hp.norm_eps), 0, hd, n_head);
-    } else if (k->weight[norm]) {
+    } else if (k->weight[norm] && m->arch->qk_norm == FIRN_QK_NORM_PER_HEAD) {
         x = firn_rms_norm(g, x, k->weight[norm], m->hp.norm_eps);
     }
-    if (!u->layer->rotates)
-        return x;
-    return firn_named(firn_build_rotated(u, x, k->factors), "rotated %s", firn_tensor_rows[id].base);
+    if (u->layer->rotates)
+        x = firn_named(firn_build_rotated(u, x, k->factors), "rotated %s", firn_tensor_rows[id].base);
+    return m->arch->qk_norm == FIRN_QK_NORM_TURNED ? firn_rms_norm(g, x, k->weight[norm], m->hp.norm_eps) : x;
 }
 
 /* A separate bias of a fused product; one of a product of its own is added there. */
@@ -85,6 +94,8 @@ firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
     v = firn_build_through_cache(u, v, blk->v_cache, hv, G);
 
     firn_tensor *o = firn_attention(g, q, k, v, blk->range, blk->weight[FIRN_T_ATTN_SINKS], hp->attention_scale, 0);
-    o = firn_named(o, "attention");
-    return firn_build_product(u, FIRN_T_ATTN_OUTPUT, firn_reshape(g, o, 2, (int64_t[]){hv * H, u->n}));
+    o = firn_reshape(g, firn_named(o, "attention"), 2, (int64_t[]){hv * H, u->n});
+    if (blk->weight[FIRN_T_ATTN_GATE])
+        o = firn_named(firn_mul(g, o, firn_sigmoid(g, firn_build_product(u, FIRN_T_ATTN_GATE, x))), "gated attention");
+    return firn_build_product(u, FIRN_T_ATTN_OUTPUT, o);
 }

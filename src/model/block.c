@@ -46,6 +46,7 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.n_expert_used = l->n_expert_used;
     kind.experts = l->experts;
     kind.rotates = l->rotates;
+    kind.stretched = l->stretched;
     kind.rope_base = l->rope_base;
     kind.backward = backward;
     kind.dx = dx;
@@ -105,6 +106,8 @@ static void make_slots(firn_builder *u)
     const firn_gguf_tensor *factors = firn_model_factors(m, m->hp.n_ctx_train);
     if (factors && l->rotates)
         k->factors = slot_like(g, factors);
+    if (m->hp.temperature.scale != 0)
+        k->temperature = firn_slot(g, FIRN_F32, 3, (int64_t[]){1, 1, u->n}, "temperature");
     if (k->kind.n_cache) {
         k->row = firn_slot(g, FIRN_I32, 1, &u->n, "cache row");
         k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->k_row, k->kind.n_cache}, "k cache");
@@ -202,11 +205,14 @@ void firn_add_gradient(firn_graph *g, firn_tensor *slot, firn_tensor *grad)
                       firn_reshape(g, firn_is_contiguous(grad) ? grad : firn_cont(g, grad), FIRN_MAX_DIMS, slot->ne));
 }
 
-/* What a part adds to the stream. */
-static firn_tensor *residual(firn_builder *u, firn_tensor *x)
+/* What a part adds to the stream. `norm`: where there are norms behind the parts. */
+static firn_tensor *residual(firn_builder *u, firn_tensor *x, firn_tensor_id norm)
 {
     const float scale = u->model->hp.residual_scale;
 
+    if (u->model->arch->sandwich)
+        x = firn_named(firn_rms_norm(u->g, x, u->block->weight[norm], u->model->hp.norm_eps), "%s",
+                       firn_tensor_rows[norm].base);
     return scale == 1 ? x : firn_scale(u->g, x, scale);
 }
 
@@ -223,9 +229,11 @@ static void forward(firn_builder *u)
     const firn_tensor_id norm = k->weight[FIRN_T_FFN_NORM] ? FIRN_T_FFN_NORM : FIRN_T_POST_ATTENTION_NORM;
 
     firn_tensor *h = firn_named(firn_rms_norm(g, k->x, k->weight[FIRN_T_ATTN_NORM], eps), "attn_norm");
-    firn_tensor *x = firn_named(firn_add(g, k->x, residual(u, attention(u, h))), "after attention");
+    firn_tensor *x =
+        firn_named(firn_add(g, k->x, residual(u, attention(u, h), FIRN_T_POST_ATTENTION_NORM)), "after attention");
     h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
-    k->y = firn_output(g, firn_named(firn_add(g, x, residual(u, firn_build_feed_forward(u, h))), "block output"));
+    h = residual(u, firn_build_feed_forward(u, h), FIRN_T_POST_FFW_NORM);
+    k->y = firn_output(g, firn_named(firn_add(g, x, h), "block output"));
 }
 
 static firn_status backward(firn_context *ctx, firn_builder *u)

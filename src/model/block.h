@@ -14,7 +14,7 @@ typedef struct {
     int64_t n_tokens;
     int64_t n_cache; /* tokens that the key/value cache holds; 0: keys and values are this pass's own */
     int64_t n_head, n_head_kv, n_ff, n_ff_expert, n_ff_shared, n_expert_used;
-    int32_t experts, rotates;
+    int32_t experts, rotates, stretched;
     float rope_base;
     struct {
         int32_t there, bias, factor, rank;
@@ -37,6 +37,7 @@ typedef struct {
     firn_tensor *range;               /* I32 [2, n_tokens], keys that a token sees */
     firn_tensor *row;                 /* I32 [n_tokens], where keys and values go in the cache */
     firn_tensor *factors;             /* [n_rot/2], or NULL */
+    firn_tensor *temperature;         /* [1, 1, n_tokens] what q is multiplied by, or NULL */
     firn_tensor *k_cache, *v_cache;   /* [k_row, n_cache], [v_row, n_cache] */
     firn_tensor *dy;                  /* [d, n_tokens] */
     firn_tensor *drouter[2];          /* [1] each: the slopes of balance and z */

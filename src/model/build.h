@@ -31,6 +31,8 @@ firn_tensor *firn_build_feed_forward(firn_builder *u, firn_tensor *x);
 
 /* x [n, heads, tokens], its first n_rot values rotated as the block rotates. */
 firn_tensor *firn_build_rotated(firn_builder *u, firn_tensor *x, firn_tensor *factors);
+/* q [hd, heads, tokens], grown with its position where the model asks for that. */
+firn_tensor *firn_build_tempered(firn_builder *u, firn_tensor *q);
 /* n_head * hd values of each row of x, from value `offset` on, as heads: [hd, n_head, n]. */
 firn_tensor *firn_build_heads(firn_builder *u, firn_tensor *x, int64_t offset, int64_t hd, int64_t n_head);
 /* Keys or values x [hd, n_head, n] of all tokens so far: this pass's rows join the cache, and the cache is what

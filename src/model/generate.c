@@ -38,14 +38,15 @@ struct firn_generator {
     float *host_logits;
 };
 
-/* tokens; positions, which are rows too, and ranges (2 each); the same in blocks with a window; the row that the head
- * picks */
+/* tokens; positions, which are rows too, and ranges (2 each); the same in blocks with a window; what q is multiplied by
+ * (floats); the row that the head picks */
 enum {
     AT_POSITION = BATCH,
     AT_RANGE = 2 * BATCH,
     AT_WINDOW_ROW = 4 * BATCH,
     AT_WINDOW = 5 * BATCH,
-    AT_PICK = 7 * BATCH,
+    AT_TEMPERATURE = 7 * BATCH,
+    AT_PICK = 8 * BATCH,
     N_NUMBERS
 };
 
@@ -157,6 +158,8 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     FIRN_TRY(firn_exec_bind(exec, k->position, g->numbers, AT_POSITION * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, (l->window ? AT_WINDOW_ROW : AT_POSITION) * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->range, g->numbers, (l->window ? AT_WINDOW : AT_RANGE) * sizeof(int32_t)));
+    if (k->temperature)
+        FIRN_TRY(firn_exec_bind(exec, k->temperature, g->numbers, AT_TEMPERATURE * sizeof(int32_t)));
     FIRN_TRY(firn_cache_bind(g->cache, k, exec, layer));
     FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
@@ -173,7 +176,9 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
     FIRN_TRY(firn_cache_make_room(g->cache, g->length, n));
     for (int64_t t = 0; t < n; t++) {
         const int32_t at = (int32_t)(g->length + t), row = at - (int32_t)g->cache->first;
+        const float factor = firn_model_temperature(g->model, at);
         g->host_numbers[t] = tokens[t];
+        memcpy(&g->host_numbers[AT_TEMPERATURE + t], &factor, sizeof factor);
         g->host_numbers[AT_POSITION + t] = at;
         g->host_numbers[AT_RANGE + 2 * t] = 0;
         g->host_numbers[AT_RANGE + 2 * t + 1] = at + 1;
@@ -204,6 +209,7 @@ firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_
     for (int64_t i = 0; i < n; i++)
         FIRN_EXPECT(g->ctx, tokens[i] >= 0 && tokens[i] < v, "token %lld is %d; the vocabulary has 0 to %lld",
                     (long long)i, tokens[i], (long long)v - 1);
+    FIRN_TRY(firn_model_allows(g->ctx, g->model, g->length + n - 1));
     for (int64_t at = 0; at < n;) {
         const int64_t left = n - at, take = left >= BATCH ? BATCH : left;
         FIRN_TRY(feed(g, tokens + at, take));

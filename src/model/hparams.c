@@ -87,6 +87,44 @@ static bool is(firn_string s, const char *text)
     return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0;
 }
 
+/* The axes of an image (time, height, width) take turns at the pairs, as many as rope.dimension_sections gives to each.
+ * A token of text has one position on all three; a pair that none of them takes follows a fourth axis, on which text
+ * stands at 0: it does not rotate. Its angle is divided by so much that nothing is left. */
+static firn_status sections(firn_context *ctx, firn_model *m)
+{
+    const int64_t pairs = m->hp.rope.n_rot / 2;
+    int32_t section[4] = {0};
+    char key[FIRN_KEY_BYTES];
+    bool all = true;
+
+    const firn_kv *kv = firn_gguf_kv(m->gguf, firn_key(key, m, "rope.dimension_sections"));
+    if (!kv || kv->type != FIRN_KV_ARRAY || (kv->element != FIRN_KV_I32 && kv->element != FIRN_KV_U32) || kv->n < 3 ||
+        kv->n > 4)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s must be an array of 4 whole numbers: pairs of a head for each axis",
+                         key);
+    memcpy(section, kv->data, (size_t)kv->n * sizeof *section);
+    float *factors = m->section_factors = firn_alloc(m->ctx, (size_t)pairs * sizeof *factors);
+    if (!factors)
+        return FIRN_ERR_MEMORY;
+    for (int64_t i = 0; i < pairs; i++) {
+        const bool turns = i < 3 * (int64_t)section[i % 3];
+        factors[i] = turns ? 1.0f : 1e30f;
+        all &= turns;
+    }
+    m->made_factors = (firn_gguf_tensor){
+        .name = "rope.dimension_sections",
+        .type = FIRN_F32,
+        .n_dims = 1,
+        .ne = {pairs, 1, 1, 1},
+        .size = (size_t)pairs * sizeof *factors,
+        .data = (const uint8_t *)factors,
+        .file = -1,
+    };
+    if (!all)
+        m->rope_freqs = &m->made_factors;
+    return FIRN_OK;
+}
+
 static firn_status rope(firn_context *ctx, firn_model *m)
 {
     firn_hparams *hp = &m->hp;
@@ -133,9 +171,10 @@ static firn_status rope(firn_context *ctx, firn_model *m)
         FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "rope.scaling.finetuned"), false, &finetuned));
     for (int64_t i = 0; i < hp->n_layer; i++) {
         m->layers[i].rope_base = base;
+        m->layers[i].stretched = true;
         m->layers[i].rotates = finetuned && (m->arch->rope_skip == 0 || (i + 1) % m->arch->rope_skip != 0);
     }
-    return FIRN_OK;
+    return m->arch->rope_sections ? sections(ctx, m) : FIRN_OK;
 }
 
 /* Which blocks have a window, how far it reaches, and the base of their rotation, which has all else in common with
@@ -148,7 +187,7 @@ static firn_status windows(firn_context *ctx, firn_model *m)
 
     if (!step)
         return FIRN_OK;
-    FIRN_TRY(firn_key_u32(ctx, m, "attention.sliding_window", true, &m->hp.window));
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.sliding_window", !m->arch->window_optional, &m->hp.window));
     FIRN_TRY(firn_key_f32(ctx, m, "rope.freq_base_swa", false, &base));
     if (!(base > 1))
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.freq_base_swa is %g, and a base is above 1", m->arch->name,
@@ -163,9 +202,28 @@ static firn_status windows(firn_context *ctx, firn_model *m)
         if (!kv || kv->type != FIRN_KV_ARRAY)
             l->window = step == 0 || i % step < step - 1;
         l->window = l->window && m->hp.window > 0;
-        if (l->window)
+        if (l->window && m->arch->rope_unstretched)
+            l->stretched = false;
+        else if (l->window)
             l->rope_base = base;
+        if (m->arch->rope_windows && m->hp.window > 0)
+            l->rotates = l->window;
     }
+    return FIRN_OK;
+}
+
+/* A q that grows with its position, so that long contexts do not blur. */
+static firn_status temperature(firn_context *ctx, firn_model *m)
+{
+    firn_hparams *hp = &m->hp;
+
+    if (!m->arch->temperature)
+        return FIRN_OK;
+    FIRN_TRY(firn_key_f32(ctx, m, "attention.temperature_scale", false, &hp->temperature.scale));
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.temperature_length", hp->temperature.scale != 0, &hp->temperature.length));
+    if (hp->temperature.scale != 0 && hp->temperature.length <= 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.attention.temperature_length is 0, and positions are divided by it",
+                         m->arch->name);
     return FIRN_OK;
 }
 
@@ -200,6 +258,9 @@ static firn_status heads(firn_context *ctx, firn_model *m)
     }
     if (m->arch->attention == FIRN_ATTENTION_MLA)
         FIRN_TRY(firn_mla_rope(ctx, m));
+    if (m->arch->most_keys)
+        FIRN_TRY(firn_key_u32(ctx, m, m->arch->most_keys, true, &hp->most_keys));
+    FIRN_TRY(temperature(ctx, m));
     return windows(ctx, m);
 }
 
@@ -257,8 +318,12 @@ static firn_status routed_blocks(firn_context *ctx, firn_model *m)
         FIRN_TRY(firn_key_u32(ctx, m, "interleave_moe_layer_step", true, &step));
     if (step <= 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.interleave_moe_layer_step is 0", m->arch->name);
-    for (int64_t i = 0; i < m->hp.n_layer; i++)
-        m->layers[i].experts = m->hp.n_expert > 0 && i >= lead && (i + 1) % step == 0;
+    for (int64_t i = 0; i < m->hp.n_layer; i++) {
+        char router[64];
+        snprintf(router, sizeof router, "blk.%d.ffn_gate_inp.weight", (int)i);
+        m->layers[i].experts =
+            m->arch->routed_by_router ? firn_gguf_find(m->gguf, router) != NULL : i >= lead && (i + 1) % step == 0;
+    }
     return FIRN_OK;
 }
 
@@ -323,7 +388,8 @@ static firn_status scales(firn_context *ctx, firn_model *m)
     firn_hparams *hp = &m->hp;
     float attention = 0, embedding = 0, residual = 0, logit = 1;
 
-    hp->embedding_scale = hp->residual_scale = hp->logit_scale = 1;
+    hp->embedding_scale = m->arch->embedding_root ? sqrtf((float)hp->n_embd) : 1;
+    hp->residual_scale = hp->logit_scale = 1;
     if (!m->arch->scales)
         return FIRN_OK;
     FIRN_TRY(firn_key_f32(ctx, m, "logit_scale", true, &logit));

@@ -6,7 +6,7 @@
  *     old files, attn_kv_b [r, H (nope + hv)]:  [k_nope | v] = Wkv_b c per head, k = [k_nope | k_pe]
  *     new files, attn_k_b [nope, r, H], attn_v_b [r, hv, H], the same numbers with those of k transposed:
  *         q' = [Wk_b q_nope | q_pe],  k' = [c | k_pe],  v' = c,  o = Wv_b (attention of one key-value head)
- *     s = scale q . k = scale q' . k'
+ *     s = scale q . k = scale q' . k', q times its position's temperature where the model has one
  *
  * The second way (absorbed) is what new files ask for, and what generation uses for both, since its keys are the rows
  * of the cache. A pass without a cache through an old file takes the first, whose heads are narrower.
@@ -34,14 +34,12 @@ firn_status firn_mla_heads(firn_context *ctx, firn_model *m)
 {
     firn_hparams *hp = &m->hp;
     int64_t k = 0, v = 0;
-    float temperature = 0;
 
     FIRN_TRY(firn_key_u32(ctx, m, "attention.kv_lora_rank", true, &hp->mla.kv_rank));
     if (!lite(hp))
         FIRN_TRY(firn_key_u32(ctx, m, "attention.q_lora_rank", true, &hp->mla.q_rank));
     FIRN_TRY(firn_key_u32(ctx, m, "attention.key_length_mla", false, &k));
     FIRN_TRY(firn_key_u32(ctx, m, "attention.value_length_mla", false, &v));
-    FIRN_TRY(firn_key_f32(ctx, m, "attention.temperature_scale", false, &temperature));
     if (hp->mla.kv_rank <= 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.attention.kv_lora_rank is 0: nothing is left of keys and values",
                          m->arch->name);
@@ -49,11 +47,6 @@ firn_status firn_mla_heads(firn_context *ctx, firn_model *m)
         return firn_fail(ctx, FIRN_ERR_FORMAT,
                          "%s.attention.key_length_mla and value_length_mla come together; they are %lld and %lld",
                          m->arch->name, (long long)k, (long long)v);
-    if (temperature != 0)
-        return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
-                         "%s.attention.temperature_scale is %g: a q that is scaled by its "
-                         "position is not supported",
-                         m->arch->name, (double)temperature);
     hp->mla.split = k > 0;
     if (hp->mla.split) {
         hp->head_k = k;
@@ -224,6 +217,7 @@ static firn_tensor *absorbed(firn_builder *u, firn_tensor *q_nope, firn_tensor *
     firn_graph *g = u->g;
 
     firn_tensor *q = firn_concat(g, exchanged(u, to_latent(u, exchanged(u, q_nope))), q_pe, 0);
+    q = firn_build_tempered(u, q);
     firn_tensor *row = firn_concat(g, c, k_pe, 0);
     row = side_by_side(u, firn_build_through_cache(u, row, u->block->k_cache, r + hp->rope.n_rot, 1));
     firn_tensor *o = firn_attention(g, q, row, columns(u, row, 0, r), u->block->range, NULL, hp->attention_scale, 0);
@@ -242,7 +236,7 @@ static firn_tensor *expanded(firn_builder *u, firn_tensor *q_nope, firn_tensor *
     firn_tensor *kv = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_KV_B, flat), 0, nope + hv, H);
     firn_tensor *shared = firn_repeat(g, k_pe, (int64_t[]){hp->rope.n_rot, H, u->n, 1});
     firn_tensor *k = firn_concat(g, columns(u, kv, 0, nope), shared, 0);
-    firn_tensor *q = firn_concat(g, q_nope, q_pe, 0);
+    firn_tensor *q = firn_build_tempered(u, firn_concat(g, q_nope, q_pe, 0));
     return firn_named(firn_attention(g, q, k, columns(u, kv, nope, hv), u->block->range, NULL, hp->attention_scale, 0),
                       "attention");
 }

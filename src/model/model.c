@@ -4,6 +4,7 @@
 
 #include "core/buffer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,6 @@ const firn_tensor_row firn_tensor_rows[FIRN_T_COUNT] = {
 };
 
 /* ---- names ---- */
-
-static bool ends_with(const char *s, size_t n, const char *tail)
-{
-    const size_t k = strlen(tail);
-    return n > k && memcmp(s + n - k, tail, k) == 0;
-}
 
 const firn_gguf_tensor *firn_model_find(const firn_model *m, const char *name, int *layer, firn_tensor_id *id,
                                         bool *bias)
@@ -43,27 +38,21 @@ const firn_gguf_tensor *firn_model_find(const firn_model *m, const char *name, i
     const long i = strtol(name + 4, &end, 10);
     if (end == name + 4 || *end != '.' || i < 0 || i >= m->hp.n_layer)
         return NULL;
-    const char *base = end + 1;
-    size_t n = strlen(base);
-    const bool factor = ends_with(base, n, ".scale");
-    if (ends_with(base, n, ".weight"))
-        n -= strlen(".weight");
-    else if (ends_with(base, n, ".bias"))
-        n -= strlen(".bias"), *bias = true;
-    else if (factor)
-        n -= strlen(".scale"), *bias = true;
-    else
-        return NULL;
-    for (int t = 0; t < FIRN_T_COUNT; t++)
-        if (strlen(firn_tensor_rows[t].base) == n && memcmp(firn_tensor_rows[t].base, base, n) == 0) {
-            const firn_layer *l = &m->layers[i];
-            const firn_gguf_tensor *found = factor ? l->factor[t] : *bias ? l->bias[t] : l->weight[t];
-            if (!found || strcmp(found->name, name) != 0)
-                return NULL;
-            *layer = (int)i;
-            *id = (firn_tensor_id)t;
-            return found;
-        }
+    const firn_layer *l = &m->layers[i];
+    const char *base = end + 1, *dot = strrchr(base, '.');
+    for (int t = 0; t < FIRN_T_COUNT; t++) {
+        const size_t n = strlen(firn_tensor_rows[t].base);
+        if (strncmp(base, firn_tensor_rows[t].base, n) != 0 || (base[n] && base + n != dot))
+            continue;
+        const firn_gguf_tensor *all[] = {l->weight[t], l->bias[t], l->factor[t]};
+        for (int k = 0; k < 3; k++)
+            if (all[k] && strcmp(all[k]->name, name) == 0) {
+                *layer = (int)i;
+                *id = (firn_tensor_id)t;
+                *bias = k > 0;
+                return all[k];
+            }
+    }
     return NULL;
 }
 
@@ -86,6 +75,26 @@ const firn_gguf_tensor *firn_model_factors(const firn_model *m, int64_t n_ctx)
     if (!m->hp.longrope)
         return m->rope_freqs;
     return n_ctx > m->hp.rope.n_ctx_orig ? m->rope_long : m->rope_short;
+}
+
+firn_status firn_model_allows(firn_context *ctx, const firn_model *m, int64_t position)
+{
+    const int64_t most = m->hp.most_keys;
+
+    if (most == 0 || position < most)
+        return FIRN_OK;
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                     "a document of %lld tokens or more is longer than this %s model attends to without choosing among "
+                     "its keys (%s.%s is %lld), and choosing is not supported",
+                     (long long)position + 1, m->arch->name, m->arch->name, m->arch->most_keys, (long long)most);
+}
+
+float firn_model_temperature(const firn_model *m, int64_t position)
+{
+    if (m->hp.temperature.scale == 0)
+        return 1;
+    const int64_t step = position / m->hp.temperature.length;
+    return (float)(1 + (double)m->hp.temperature.scale * log(1 + (double)step));
 }
 
 bool firn_model_serves(const firn_model *m, const char *name)
@@ -205,6 +214,7 @@ void firn_model_close(firn_model *m)
         for (int id = 0; id < FIRN_T_COUNT; id++)
             firn_free(m->ctx, m->layers[i].stack[id]);
     firn_free(m->ctx, m->layers);
+    firn_free(m->ctx, m->section_factors);
     firn_free(m->ctx, m->name);
     firn_free(m->ctx, m);
 }

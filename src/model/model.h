@@ -28,6 +28,7 @@ typedef struct {
     int64_t n_block, n_layer;        /* in the file; those that run (without next-token-prediction blocks) */
     int64_t n_expert, n_expert_used; /* the most that a block uses */
     int64_t head_k, head_v;          /* values of one head of q and k; of v */
+    int64_t most_keys;               /* tokens of the longest document; 0: any */
     int64_t window;                  /* keys that a token sees in blocks with a window, itself among them; 0: none */
     float norm_eps;
     float attention_scale;                              /* of q . k */
@@ -36,8 +37,12 @@ typedef struct {
         int64_t q_rank, kv_rank, nope;
         bool split; /* attn_k_b and attn_v_b, not attn_kv_b */
     } mla;
-    firn_rope_params rope; /* freq_base is the layers' */
-    bool longrope;         /* factors of their own for contexts beyond rope.n_ctx_orig */
+    firn_rope_params rope; /* a layer has its own base, and may go without the stretching */
+    struct {
+        float scale; /* q is multiplied by 1 + scale ln(1 + floor(position / length)); 0: it is not */
+        int64_t length;
+    } temperature;
+    bool longrope; /* factors of their own for contexts beyond rope.n_ctx_orig */
     struct {
         firn_gate gate;
         bool renormalize;
@@ -55,6 +60,7 @@ typedef struct {
     int64_t k_row, v_row; /* values that a token adds to the caches of keys and values */
     int64_t window;       /* not 0: it sees hp.window keys */
     bool experts, rotates;
+    bool stretched;                                                    /* it rotates as rope.scaling says */
     float rope_base;                                                   /* hp.rope has all else of its rotation */
     const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
     firn_stack *stack[FIRN_T_COUNT]; /* where the file keeps the experts apart: then weight[] is its tensor */
@@ -72,6 +78,8 @@ struct firn_model {
     int64_t n_tables;   /* stacks with a span, see stack.h */
     const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *output_factor;
     const firn_gguf_tensor *rope_freqs, *rope_long, *rope_short; /* see firn_model_factors */
+    firn_gguf_tensor made_factors; /* rope_freqs where sections ask for some: not in the file, its number is -1 ... */
+    float *section_factors;        /* ... but here, [n_rot/2] */
 };
 
 /* A model of an open file, which becomes the model's, also on failure. */
@@ -94,6 +102,10 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *model);
 
 /* The divisors of the rotary angles for passes whose longest document has n_ctx tokens; NULL: none. */
 const firn_gguf_tensor *firn_model_factors(const firn_model *model, int64_t n_ctx);
+/* Whether a document may have a token at that position. */
+firn_status firn_model_allows(firn_context *ctx, const firn_model *model, int64_t position);
+/* What q is multiplied by there. */
+float firn_model_temperature(const firn_model *model, int64_t position);
 /* wanted.c: finds every tensor that the architecture asks for, and refuses one that nothing asks for. */
 firn_status firn_model_want_all(firn_context *ctx, firn_model *model);
 

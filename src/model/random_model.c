@@ -62,6 +62,60 @@ static const firn_random_shape shapes[] = {
      .yarn_log_multiplier = 0.1f, .n_ctx_orig = 4096, .n_lead = 3, .n_shared = 1, .gating = 2, .n_group = 8,
      .n_group_used = 4, .weights_scale = 2.5f, .weights_norm = true, .q_rank = 1536, .kv_rank = 512, .n_nope = 128,
      .n_head_v = 128},
+    {"minimax-m2", "minimax-m2", "minimax-m2", 200064, 3072, 62, 48, 8, 128, 1536, 256, 8, 1536, 196608, 5e6f, 1e-6f,
+     .n_rot = 64, .gating = 2},
+    {"qwen3-235b-a22b", "qwen3moe", "qwen2", 151936, 4096, 94, 64, 4, 128, 12288, 128, 8, 1536, 40960, 1e6f, 1e-6f,
+     .tied = false},
+    {"qwen3-vl-30b-a3b", "qwen3vlmoe", "qwen2", 151936, 2048, 48, 32, 4, 128, 6144, 128, 8, 768, 262144, 5e6f, 1e-6f,
+     .sections = {24, 20, 20}},
+    {"mistral-small-4", "mistral4", "tekken", 131072, 4096, 36, 32, 32, 128, 12288, 128, 4, 2048, 1048576, 1e4f, 1e-6f,
+     .with = FIRN_WITH_FUSED_EXPERTS, .n_rot = 64, .rope_scaling = "yarn", .rope_factor = 128,
+     .yarn_log_multiplier = 0.1f, .n_ctx_orig = 8192, .n_shared = 1, .gating = 1, .weights_scale = 1,
+     .weights_norm = true, .q_rank = 1024, .kv_rank = 256, .n_nope = 64, .n_head_v = 128, .temperature = 0.1f,
+     .n_temperature = 8192},
+    {"glm-5", "glm-dsa", "glm5", 154880, 6144, 78, 64, 64, 256, 12288, 256, 8, 2048, 202752, 1e6f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 64, .n_lead = 3, .n_shared = 1, .gating = 2, .weights_scale = 2.5f,
+     .weights_norm = true, .q_rank = 2048, .kv_rank = 512, .n_nope = 192, .n_head_v = 256, .top_k = 2048},
+    {"dots.llm1", "dots1", "qwen2", 152064, 4096, 62, 32, 32, 128, 10944, 128, 6, 1408, 32768, 1e7f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_lead = 1, .n_shared = 2, .gating = 2, .weights_scale = 2.5f,
+     .weights_norm = true},
+    {"k-exaone-236b-a23b", "exaone-moe", "exaone-moe", 153600, 6144, 48, 64, 8, 128, 18432, 128, 8, 2048, 262144, 1e6f,
+     1e-5f, .with = FIRN_WITH_CHOICE_BIAS, .n_window = 128, .n_lead = 1, .n_ff_shared = 2048, .gating = 2,
+     .weights_scale = 2.5f, .weights_norm = true},
+    {"hunyuan-a13b", "hunyuan-moe", "hunyuan", 128167, 4096, 32, 32, 8, 128, 3072, 64, 8, 3072, 32768, 1.1158e7f, 1e-5f,
+     .tied = true, .n_ff_shared = 3072},
+    {"hy3", "hy_v3", "hunyuan", 120832, 4096, 80, 64, 8, 128, 13312, 192, 8, 1536, 262144, 1.1158e7f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_lead = 1, .gating = 2, .weights_scale = 2.826f, .weights_norm = true},
+    {"mellum-2", "mellum", "mellum2", 98304, 2304, 28, 32, 4, 128, 7168, 64, 8, 896, 131072, 5e5f, 1e-6f,
+     .rope_scaling = "yarn", .rope_factor = 16, .n_ctx_orig = 8192, .n_window = 1024},
+    {"trinity-mini", "afmoe", "afmoe", 200192, 2048, 32, 32, 4, 128, 6144, 128, 8, 1024, 131072, 1e4f, 1e-5f,
+     .n_window = 2048, .n_lead = 2, .n_shared = 1, .gating = 2, .weights_scale = 2.826f, .weights_norm = true},
+    {"tiny-minimax-m2", "minimax-m2", "minimax-m2", 512, 128, 2, 4, 2, 32, 64, 8, 3, 64, 512, 5e6f, 1e-6f, .n_rot = 16,
+     .gating = 2},
+    {"tiny-qwen3vlmoe", "qwen3vlmoe", "qwen2", 512, 128, 2, 4, 2, 32, 192, 8, 3, 64, 512, 1e4f, 1e-6f,
+     .sections = {6, 4, 5}},
+    {"tiny-mistral4", "mistral4", "tekken", 512, 128, 3, 8, 8, 48, 160, 8, 3, 64, 512, 1e4f, 1e-6f,
+     .with = FIRN_WITH_FUSED_EXPERTS, .n_rot = 16, .rope_scaling = "yarn", .rope_factor = 16,
+     .yarn_log_multiplier = 0.1f, .n_ctx_orig = 24, .n_shared = 1, .gating = 1, .weights_scale = 1,
+     .weights_norm = true, .q_rank = 96, .kv_rank = 64, .n_nope = 32, .n_head_v = 32, .temperature = 0.1f,
+     .n_temperature = 8},
+    {"tiny-glm-dsa", "glm-dsa", "glm5", 512, 128, 3, 4, 4, 48, 160, 8, 3, 64, 512, 1e6f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 16, .n_lead = 1, .n_shared = 1, .gating = 2, .weights_scale = 2.5f,
+     .weights_norm = true, .q_rank = 96, .kv_rank = 64, .n_nope = 32, .n_head_v = 32, .top_k = 480},
+    {"tiny-dots1", "dots1", "qwen2", 512, 128, 3, 4, 4, 32, 192, 8, 3, 64, 512, 1e7f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_lead = 1, .n_shared = 2, .gating = 2, .weights_scale = 2.5f,
+     .weights_norm = true},
+    {"tiny-exaone-moe", "exaone-moe", "exaone-moe", 512, 128, 4, 4, 2, 32, 192, 8, 3, 64, 512, 1e6f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_window = 8, .n_lead = 1, .n_ff_shared = 96, .gating = 2, .weights_scale = 2.5f,
+     .weights_norm = true},
+    {"tiny-hunyuan-moe", "hunyuan-moe", "hunyuan", 512, 128, 2, 4, 2, 32, 64, 8, 3, 64, 512, 1e4f, 1e-5f,
+     .n_ff_shared = 96},
+    {"tiny-hy-v3", "hy_v3", "hunyuan", 512, 128, 3, 4, 2, 32, 192, 8, 3, 64, 512, 1e4f, 1e-5f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_lead = 1, .gating = 2, .weights_scale = 2.826f, .weights_norm = true},
+    {"tiny-mellum", "mellum", "mellum2", 512, 128, 4, 4, 2, 32, 192, 8, 3, 64, 512, 5e5f, 1e-6f,
+     .rope_scaling = "yarn", .rope_factor = 16, .n_ctx_orig = 24, .n_window = 8},
+    {"tiny-afmoe", "afmoe", "afmoe", 512, 128, 4, 4, 2, 32, 192, 8, 3, 64, 512, 1e4f, 1e-5f, .n_window = 8, .n_lead = 1,
+     .n_shared = 1, .gating = 2, .weights_scale = 2.826f, .weights_norm = true},
     {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, .tied = true},
     {"tiny-qwen3moe", "qwen3moe", "qwen2", 512, 256, 2, 4, 2, 64, 512, 8, 3, 128, 512, 1e6f, 1e-6f,
      .tied = false},
@@ -103,7 +157,7 @@ static const firn_random_shape shapes[] = {
 };
 /* clang-format on */
 
-enum { N_SHAPES = sizeof shapes / sizeof *shapes, CHUNK_BYTES = 1 << 20 };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, CHUNK_BYTES = 1 << 20, INDEXER_HEADS = 32, INDEXER_HEAD = 128 };
 
 const firn_random_shape *firn_random_shape_at(int i)
 {
@@ -195,6 +249,11 @@ static firn_status put_optional(maker *m)
         {"expert_group_count", s->n_group, 0},
         {"expert_group_used_count", s->n_group_used, 0},
         {"expert_weights_scale", 0, s->weights_scale},
+        {"attention.temperature_scale", 0, s->temperature},
+        {"attention.temperature_length", s->n_temperature, 0},
+        {"attention.indexer.head_count", s->top_k ? INDEXER_HEADS : 0, 0},
+        {"attention.indexer.key_length", s->top_k ? INDEXER_HEAD : 0, 0},
+        {"attention.indexer.top_k", s->top_k, 0},
         {"logit_scale", 0, s->logit_scale},
         {"residual_scale", 0, s->residual_scale},
         {"embedding_scale", 0, s->embedding_scale},
@@ -210,6 +269,8 @@ static firn_status put_optional(maker *m)
     }
     if (s->weights_norm)
         FIRN_TRY(firn_gguf_put_bool(m->out, arch_key(m, key, "expert_weights_norm"), true));
+    if (m->arch->rope_sections)
+        FIRN_TRY(firn_gguf_put_array(m->out, arch_key(m, key, "rope.dimension_sections"), FIRN_KV_I32, s->sections, 4));
     if (s->rope_scaling)
         FIRN_TRY(firn_gguf_put_string(m->out, arch_key(m, key, "rope.scaling.type"), s->rope_scaling,
                                       strlen(s->rope_scaling)));
@@ -238,8 +299,9 @@ static firn_status put_keys(maker *m)
     if (s->n_expert) {
         FIRN_TRY(put_u32(m, "expert_count", s->n_expert));
         FIRN_TRY(put_u32(m, "expert_used_count", s->n_expert_used));
-        if (m->arch->expert_width)
-            FIRN_TRY(put_u32(m, m->arch->expert_width, s->n_ff_expert));
+        /* llama.cpp wants the key also of some that are as wide as feed_forward_length says. */
+        FIRN_TRY(
+            put_u32(m, m->arch->expert_width ? m->arch->expert_width : "expert_feed_forward_length", s->n_ff_expert));
     }
     return firn_random_vocab_put(m->ctx, m->out, s->n_vocab, s->pre);
 }
@@ -253,7 +315,7 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
     const uint64_t stream = firn_stream(name);
     const int64_t per_chunk = (int64_t)(CHUNK_BYTES / firn_type_size(type));
     const bool one = strstr(name, "_norm.") || strncmp(name, "rope_", 5) == 0;
-    const bool small = one || strstr(name, ".bias") || strstr(name, "attn_sinks");
+    const bool small = one || strstr(name, ".bias") || strstr(name, "exp_probs_b") || strstr(name, "attn_sinks");
     const float std = small ? 0.1f : 1.0f / sqrtf((float)ne[0]);
     int64_t blocks = ne[0] / firn_type_block(type);
 
@@ -323,9 +385,13 @@ static firn_status experts(maker *m, int64_t i)
     if (has(m, a->router.logit_bias, 0))
         FIRN_TRY(tensor(m, i, "ffn_gate_inp.bias", e, 0, 0));
     if (has(m, a->router.choice_bias, FIRN_WITH_CHOICE_BIAS))
-        FIRN_TRY(tensor(m, i, "exp_probs_b.bias", e, 0, 0));
-    FIRN_TRY(tensor(m, i, "ffn_gate_exps.weight", d, fe, e));
-    FIRN_TRY(tensor(m, i, "ffn_up_exps.weight", d, fe, e));
+        FIRN_TRY(tensor(m, i, a->router.choice_bias_bare ? "exp_probs_b" : "exp_probs_b.bias", e, 0, 0));
+    if (s->with & FIRN_WITH_FUSED_EXPERTS) {
+        FIRN_TRY(tensor(m, i, "ffn_gate_up_exps.weight", d, 2 * fe, e));
+    } else {
+        FIRN_TRY(tensor(m, i, "ffn_gate_exps.weight", d, fe, e));
+        FIRN_TRY(tensor(m, i, "ffn_up_exps.weight", d, fe, e));
+    }
     FIRN_TRY(tensor(m, i, "ffn_down_exps.weight", fe, d, e));
     if (!has(m, a->expert_bias, 0))
         return FIRN_OK;
@@ -384,10 +450,25 @@ static firn_status heads(maker *m, int64_t i)
         FIRN_TRY(tensor(m, i, "attn_q_norm.weight", whole ? q : hd, 0, 0));
         FIRN_TRY(tensor(m, i, "attn_k_norm.weight", whole ? kv : hd, 0, 0));
     }
+    if (has(m, a->attn_gate, 0))
+        FIRN_TRY(tensor(m, i, "attn_gate.weight", d, q, 0));
     if (has(m, a->sinks, 0))
         FIRN_TRY(tensor(m, i, "attn_sinks.weight", s->n_head, 0, 0));
     FIRN_TRY(tensor(m, i, "attn_output.weight", q, d, 0));
     return has(m, a->attn_output_bias, FIRN_WITH_OUTPUT_BIAS) ? tensor(m, i, "attn_output.bias", d, 0, 0) : FIRN_OK;
+}
+
+/* What chooses among keys in documents that are longer than those that run here. */
+static firn_status indexer(maker *m, int64_t i)
+{
+    const firn_random_shape *s = m->shape;
+    const int64_t nh = INDEXER_HEADS, hd = INDEXER_HEAD;
+
+    FIRN_TRY(tensor(m, i, "indexer.attn_q_b.weight", s->q_rank, nh * hd, 0));
+    FIRN_TRY(tensor(m, i, "indexer.attn_k.weight", s->n_embd, hd, 0));
+    FIRN_TRY(tensor(m, i, "indexer.k_norm.weight", hd, 0, 0));
+    FIRN_TRY(tensor(m, i, "indexer.k_norm.bias", hd, 0, 0));
+    return tensor(m, i, "indexer.proj.weight", s->n_embd, nh, 0);
 }
 
 static firn_status latent_attention(maker *m, int64_t i)
@@ -410,6 +491,8 @@ static firn_status latent_attention(maker *m, int64_t i)
         FIRN_TRY(tensor(m, i, "attn_k_b.weight", s->n_nope, r, H));
         FIRN_TRY(tensor(m, i, "attn_v_b.weight", r, s->n_head_v, H));
     }
+    if (s->top_k)
+        FIRN_TRY(indexer(m, i));
     return tensor(m, i, "attn_output.weight", H * s->n_head_v, s->n_embd, 0);
 }
 
@@ -428,6 +511,10 @@ static firn_status tensors(maker *m)
     for (int64_t i = 0; i < m->n_layer; i++) {
         FIRN_TRY(tensor(m, i, "attn_norm.weight", s->n_embd, 0, 0));
         FIRN_TRY(s->kv_rank ? latent_attention(m, i) : heads(m, i));
+        if (m->arch->sandwich) {
+            FIRN_TRY(tensor(m, i, "post_attention_norm.weight", s->n_embd, 0, 0));
+            FIRN_TRY(tensor(m, i, "post_ffw_norm.weight", s->n_embd, 0, 0));
+        }
         FIRN_TRY(feed_forward(m, i));
     }
     FIRN_TRY(tensor(m, -1, "output_norm.weight", s->n_embd, 0, 0));

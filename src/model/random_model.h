@@ -15,6 +15,7 @@ enum {
     FIRN_WITH_QK_NORM = 16,
     FIRN_WITH_FACTORS = 32, /* rope_freqs, or rope_factors_long and _short where rope_scaling is longrope */
     FIRN_WITH_FUSED_QKV = 64,
+    FIRN_WITH_FUSED_EXPERTS = 128, /* ffn_gate_up_exps */
 };
 
 /* 0 leaves out. */
@@ -41,7 +42,11 @@ typedef struct {
     float logit_scale, residual_scale, embedding_scale, attention_scale;
     float yarn_log_multiplier;
     int64_t q_rank, kv_rank, n_nope, n_head_v; /* latent attention where kv_rank is not 0: heads of n_nope + n_rot */
-    bool joint;                                /* attn_kv_b, the old form of latent attention */
+    int32_t sections[4];                       /* rope.dimension_sections */
+    float temperature;                         /* of q, and the tokens that share one */
+    int64_t n_temperature;
+    int64_t top_k; /* keys that a token chooses, by tensors beside latent attention; 0: all of them */
+    bool joint;    /* attn_kv_b, the old form of latent attention */
 } firn_random_shape;
 
 /* The i-th shape, NULL past the last. */

@@ -95,9 +95,13 @@ static int64_t at_targets(const firn_session *s)
 {
     return 7 * padded(s);
 }
-static int64_t n_numbers(const firn_session *s)
+static int64_t at_temperature(const firn_session *s) /* floats */
 {
     return 8 * padded(s);
+}
+static int64_t n_numbers(const firn_session *s)
+{
+    return (s->model->hp.temperature.scale != 0 ? 9 : 8) * padded(s);
 }
 
 /* The router's losses of each block, two floats; behind them their slopes. */
@@ -515,6 +519,8 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
     FIRN_TRY(firn_exec_bind(exec, k->y, s->inputs, input_offset(s, layer + 1)));
     FIRN_TRY(firn_exec_bind(exec, k->position, s->numbers, (size_t)at_position(s) * word));
     FIRN_TRY(firn_exec_bind(exec, k->range, s->numbers, (size_t)(l->window ? at_window(s) : at_range(s)) * word));
+    if (k->temperature)
+        FIRN_TRY(firn_exec_bind(exec, k->temperature, s->numbers, (size_t)at_temperature(s) * word));
     FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, firn_model_factors(s->model, s->longest)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, s->ids, ids_bytes(s) * (size_t)layer));
@@ -628,6 +634,11 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
         window[2 * t] = (int32_t)firn_max_i64(range[2 * t], t + 1 - s->model->hp.window);
         window[2 * t + 1] = range[2 * t + 1];
         s->longest = firn_max_i64(s->longest, (int64_t)position[t] + 1);
+        FIRN_TRY(firn_model_allows(ctx, s->model, position[t]));
+        if (s->model->hp.temperature.scale != 0) {
+            const float factor = firn_model_temperature(s->model, position[t]);
+            memcpy(s->host_numbers + at_temperature(s) + t, &factor, sizeof factor);
+        }
         if (!targets || batch->targets[t] >= 0) {
             FIRN_EXPECT(ctx, !targets || batch->targets[t] < v, "target %lld is %d; the vocabulary has 0 to %lld",
                         (long long)t, batch->targets[t], (long long)v - 1);

@@ -75,6 +75,16 @@ firn_status firn_want_bias(firn_context *ctx, firn_model *m, int i, firn_tensor_
     return want(ctx, m, &m->layers[i].bias[id], presence, name, true, ne0, ne1, 0);
 }
 
+/* exp_probs_b as a few files name it, without a suffix. */
+static firn_status want_bare_bias(firn_context *ctx, firn_model *m, int i, firn_tensor_id id, firn_presence presence,
+                                  int64_t ne0)
+{
+    char name[NAME_BYTES];
+
+    snprintf(name, sizeof name, "blk.%d.%s", i, firn_tensor_rows[id].base);
+    return want(ctx, m, &m->layers[i].bias[id], presence, name, true, ne0, 0, 0);
+}
+
 /* "<base>.scale" beside the weight, which is multiplied by it: a tensor's own factor that its blocks do not hold
  * (NVFP4). Experts have one each. */
 static firn_status want_factors_of(firn_context *ctx, firn_model *m, int i)
@@ -115,11 +125,12 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_K, bias, k, 0));
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_V, bias, v, 0));
     if (arch->qk_norm != FIRN_QK_NORM_NONE) {
-        const bool head = arch->qk_norm == FIRN_QK_NORM_PER_HEAD;
+        const bool head = arch->qk_norm != FIRN_QK_NORM_WHOLE_ROW;
         const firn_presence norm = arch->qk_norm_optional ? FIRN_OPTIONAL : FIRN_REQUIRED;
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? hp->head_k : q, 0, 0));
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, norm, head ? hp->head_k : k, 0, 0));
     }
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_GATE, arch->attn_gate, d, l->n_head * hp->head_v, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_SINKS, arch->sinks, l->n_head, 0, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_OUTPUT, FIRN_REQUIRED, l->n_head * hp->head_v, d, 0));
     return firn_want_bias(ctx, m, i, FIRN_T_ATTN_OUTPUT, arch->attn_output_bias, d, 0);
@@ -154,7 +165,9 @@ static firn_status want_experts(firn_context *ctx, firn_model *m, int i)
 
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_INP, FIRN_REQUIRED, d, e, 0));
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE_INP, arch->router.logit_bias, e, 0));
-    FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_EXP_PROBS_B, arch->router.choice_bias, e, 0));
+    FIRN_TRY(arch->router.choice_bias_bare
+                 ? want_bare_bias(ctx, m, i, FIRN_T_EXP_PROBS_B, arch->router.choice_bias, e)
+                 : firn_want_bias(ctx, m, i, FIRN_T_EXP_PROBS_B, arch->router.choice_bias, e, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_UP_EXPS, FIRN_OPTIONAL, d, 2 * fe, e));
     const bool fused = l->weight[FIRN_T_FFN_GATE_UP_EXPS];
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE_UP_EXPS, fused ? arch->expert_bias : FIRN_ABSENT, 2 * fe, e));
@@ -184,6 +197,10 @@ static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
     const firn_tensor_id norm = m->arch->post_attention_norm ? FIRN_T_POST_ATTENTION_NORM : FIRN_T_FFN_NORM;
 
     FIRN_TRY(firn_want_weight(ctx, m, i, norm, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    if (m->arch->sandwich) {
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_ATTENTION_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_FFW_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    }
     if (!l->experts)
         return want_dense(ctx, m, i);
     FIRN_TRY(want_experts(ctx, m, i));
@@ -205,15 +222,18 @@ static firn_status want_factors(firn_context *ctx, firn_model *m)
                 n, 0, 0);
 }
 
-/* Blocks past n_layer predict further tokens and do not run. */
+/* Blocks past n_layer predict further tokens and do not run; nor do a block's idle tensors. */
 static bool skipped(const firn_model *m, const char *name)
 {
+    const char *idle = m->arch->idle;
     char *end;
 
     if (strncmp(name, "blk.", 4) != 0)
         return false;
     const long i = strtol(name + 4, &end, 10);
-    return end != name + 4 && *end == '.' && i >= m->hp.n_layer && i < m->hp.n_block;
+    if (end == name + 4 || *end != '.' || i < 0)
+        return false;
+    return i < m->hp.n_layer ? idle && strncmp(end + 1, idle, strlen(idle)) == 0 : i < m->hp.n_block;
 }
 
 /* "<tensor>.input_scale" is for engines that round what they multiply, which nothing here does. */

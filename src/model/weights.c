@@ -90,6 +90,10 @@ firn_status firn_weights_create(firn_context *ctx, firn_device *device, const fi
                 s = firn_buffer_create(device, (size_t)gathered_bytes(model, backward, id), &w->gathered[id]);
         if (s == FIRN_OK)
             s = make_tables(w, device);
+        if (s == FIRN_OK && model->made_factors.data)
+            s = firn_buffer_create(device, model->made_factors.size, &w->made);
+        if (s == FIRN_OK && w->made)
+            s = firn_buffer_write(w->made, 0, model->made_factors.data, model->made_factors.size);
     }
     firn_free(ctx, size);
     if (s != FIRN_OK) {
@@ -109,6 +113,7 @@ void firn_weights_destroy(firn_weights *w)
     for (int id = 0; id < FIRN_T_COUNT; id++)
         firn_buffer_destroy(w->gathered[id]);
     firn_buffer_destroy(w->tables);
+    firn_buffer_destroy(w->made);
     firn_free(w->ctx, w->part);
     firn_free(w->ctx, w->base);
     firn_free(w->ctx, w);
@@ -117,7 +122,9 @@ void firn_weights_destroy(firn_weights *w)
 firn_status firn_weights_bind(const firn_weights *w, firn_exec *exec, const firn_tensor *slot,
                               const firn_gguf_tensor *t)
 {
-    return slot ? firn_exec_bind(exec, slot, w->part[t->file], (size_t)t->offset) : FIRN_OK;
+    if (!slot)
+        return FIRN_OK;
+    return firn_exec_bind(exec, slot, t->file < 0 ? w->made : w->part[t->file], (size_t)t->offset);
 }
 
 firn_status firn_weights_bind_weight(firn_weights *w, firn_exec *exec, const firn_tensor *bytes,

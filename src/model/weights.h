@@ -13,6 +13,7 @@ typedef struct {
     firn_buffer **part;   /* [n_parts] of the file */
     const uint8_t **base; /* [n_parts] address of the part's first byte */
     firn_buffer *tables;  /* [n_expert] I64 for each stack with a span: where experts lie, from its origin on */
+    firn_buffer *made;    /* the model's made_factors */
     firn_buffer *gathered[FIRN_T_COUNT];
     const firn_stack *holds[FIRN_T_COUNT]; /* what is in them */
 } firn_weights;

@@ -7,7 +7,10 @@
 
 #include <stdlib.h>
 
-static const char *const cases[] = {"glm4moe", "gpt-oss-mxfp4", "granitemoe", "qwen2moe"};
+static const char *const cases[] = {"glm4moe",    "gpt-oss-mxfp4", "granitemoe",  "qwen2moe", "afmoe",
+                                    "exaone-moe", "glm-dsa",       "hunyuan-moe", "hy-v3",    "mellum",
+                                    "minimax-m2", "mistral4",      "qwen3vlmoe"};
+static const char *const shared_cases[] = {"bailingmoe2", "dots1", "mistral4-q4_0"};
 
 static void test_cases(void **state)
 {
@@ -15,6 +18,18 @@ static void test_cases(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[512];
         snprintf(folder, sizeof folder, CASES "/%s", cases[i]);
+        assert_int_equal(verify(folder), 0);
+    }
+}
+
+static void test_shared_cases(void **state)
+{
+    (void)state;
+    if (access(SHARED "/llama/case.json", R_OK) != 0)
+        skip();
+    for (size_t i = 0; i < sizeof shared_cases / sizeof *shared_cases; i++) {
+        char folder[512];
+        snprintf(folder, sizeof folder, SHARED "/%s", shared_cases[i]);
         assert_int_equal(verify(folder), 0);
     }
 }
@@ -105,7 +120,10 @@ static const char *draw_smooth(const firn_random_shape *like)
     const char *path = in_scratch("slopes.gguf");
 
     s.n_expert_used = s.n_group ? s.n_expert / s.n_group * s.n_group_used : s.n_expert;
-    s.n_layer = strcmp(s.arch, "smollm3") == 0 ? 4 : 2; /* the fourth does not rotate */
+    s.n_layer = 2;
+    for (int a = 0; firn_archs[a]; a++)
+        if (strcmp(firn_archs[a]->name, s.arch) == 0 && (firn_archs[a]->rope_skip || firn_archs[a]->window_step == 4))
+            s.n_layer = 4; /* the fourth is another than the first three */
     firn_context *ctx = firn_context_create(NULL);
     OK(ctx, firn_random_model_write(ctx, &s, 0, FIRN_F32, 3, path, NULL));
     firn_context_destroy(ctx);
@@ -740,9 +758,96 @@ static void refused_u32(const char *shape, const char *key, uint32_t value, cons
     model_refused(rewrite_end(&r, "refused.gguf"), sentence);
 }
 
+/* Axes of an image take turns at the pairs; one that none takes stands still. */
+static void test_sections(void **state)
+{
+    (void)state;
+    static const int32_t all[4] = {6, 5, 5}, none[4] = {0}; /* of 16 pairs */
+    const char *key = "qwen3vlmoe.rope.dimension_sections";
+    rewriting r;
+    float *logits[2];
+
+    for (int i = 0; i < 2; i++) {
+        rewrite_begin(&r, draw("tiny-qwen3vlmoe")); /* its sections leave one pair out */
+        if (i)
+            OK(r.ctx, firn_gguf_put_array(r.out, key, FIRN_KV_I32, all, 4));
+        logits[i] = logits_of(rewrite_end(&r, "sections.gguf"), N);
+    }
+    assert_true(nmse(logits[0], logits[1], N * 512) > 1e-9);
+    free(logits[0]);
+    free(logits[1]);
+    assert_true(position_effect(draw("tiny-qwen3vlmoe")) > 1e-9);
+    rewrite_begin(&r, draw("tiny-qwen3vlmoe"));
+    OK(r.ctx, firn_gguf_put_array(r.out, key, FIRN_KV_I32, none, 4));
+    assert_true(position_effect(rewrite_end(&r, "sections.gguf")) == 0);
+    rewrite_begin(&r, draw("tiny-qwen3vlmoe"));
+    OK(r.ctx, firn_gguf_put_u32(r.out, key, 6));
+    model_refused(rewrite_end(&r, "refused.gguf"), "rope.dimension_sections must be an array of 4 whole numbers");
+}
+
+/* A model that chooses among keys runs as long as it would choose all of them. */
+static void test_most_keys(void **state)
+{
+    (void)state;
+    const char *sentence =
+        "a document of 17 tokens or more is longer than this glm-dsa model attends to without choosing "
+        "among its keys (glm-dsa.attention.indexer.top_k is 16)";
+    rewriting r;
+    fixture f;
+    firn_session *session;
+    firn_generator *generator;
+    const float *logits;
+    double loss;
+    int64_t n;
+
+    rewrite_begin(&r, draw("tiny-glm-dsa"));
+    OK(r.ctx, firn_gguf_put_u32(r.out, "glm-dsa.attention.indexer.top_k", 16));
+    open_at(&f, rewrite_end(&r, "keys.gguf"), NULL, 1);
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, NULL, &(firn_session_params){.n_tokens = 2 * N}, &session));
+    firn_batch batch = batch_of(&f, 17);
+    for (int i = 0; i < 17; i++) {
+        f.position[i] = i;
+        f.first[i] = 0;
+    }
+    assert_int_equal(firn_session_loss(session, &batch, &loss, &n), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(f.ctx), sentence));
+    batch.n_tokens = 16;
+    OK(f.ctx, firn_session_loss(session, &batch, &loss, &n));
+    OK(f.ctx, firn_generator_create(f.ctx, f.device, f.model, NULL, 32, &generator));
+    OK(f.ctx, firn_generator_feed(generator, f.tokens, 16, &logits));
+    assert_int_equal(firn_generator_feed(generator, f.tokens, 1, &logits), FIRN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(firn_error(f.ctx), sentence));
+    firn_generator_destroy(generator);
+    firn_session_destroy(session);
+    close_fixture(&f);
+}
+
+/* Blocks with a window rotate as if there were no rope.scaling: with windows on all, it changes nothing. */
+static void test_unstretched_windows(void **state)
+{
+    (void)state;
+    rewriting r;
+    float *logits[2][2];
+
+    for (int windows = 0; windows < 2; windows++)
+        for (int plain = 0; plain < 2; plain++) {
+            const int32_t pattern[] = {windows, windows, windows, windows};
+            rewrite_begin(&r, draw("tiny-mellum"));
+            put_array(&r, "mellum.attention.sliding_window_pattern", pattern, 4);
+            if (plain)
+                OK(r.ctx, firn_gguf_put_string(r.out, "mellum.rope.scaling.type", "none", 4));
+            logits[windows][plain] = logits_of(rewrite_end(&r, "mellum.gguf"), N);
+        }
+    assert_memory_equal(logits[1][0], logits[1][1], sizeof(float) * N * 512);
+    assert_true(nmse(logits[0][0], logits[0][1], N * 512) > 1e-6);
+    for (int i = 0; i < 4; i++)
+        free(logits[i / 2][i % 2]);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
+    refused_u32("tiny-mistral4", "mistral4.attention.temperature_length", 0, "temperature_length is 0");
     refused_u32("tiny-glm4moe", "glm4moe.expert_gating_func", 4, "glm4moe.expert_gating_func is 4");
     refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_count", 5, "chooses 3 of 12 experts from 2 of 5 groups");
     refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_used_count", 4, "from 4 of 4 groups");
@@ -802,6 +907,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_shared_cases),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_slopes),
         cmocka_unit_test(test_generators),
@@ -816,6 +922,9 @@ int main(void)
         cmocka_unit_test(test_rotation_of_windows),
         cmocka_unit_test(test_infinite_perplexity),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_most_keys),
+        cmocka_unit_test(test_unstretched_windows),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_shared_targets),
     };
