@@ -91,12 +91,12 @@ static bool own_modules(const exporting *x)
 }
 
 /* "model.layers.3.<what>"; <what> alone outside the blocks. */
-static const char *full(char name[MODULE_BYTES], int layer, const char *what)
+static const char *full(const exporting *x, char name[MODULE_BYTES], int layer, const char *what)
 {
     if (layer < 0)
         snprintf(name, MODULE_BYTES, "%s", what);
     else
-        snprintf(name, MODULE_BYTES, "model.layers.%d.%s", layer, what);
+        snprintf(name, MODULE_BYTES, "%s.%d.%s", or_usual(x->model->arch->hf.layers, "model.layers"), layer, what);
     return name;
 }
 
@@ -112,7 +112,7 @@ static firn_status add(exporting *x, int layer, firn_tensor_id id, const char *m
     FIRN_TRY(firn_grow(x->ctx, (void **)&x->pieces, x->n, &x->capacity, sizeof *x->pieces));
     piece *p = &x->pieces[x->n++];
     memset(p, 0, sizeof *p);
-    snprintf(p->module, sizeof p->module, "%s%s", full(path, layer, module), inner ? ".base_layer" : "");
+    snprintf(p->module, sizeof p->module, "%s%s", full(x, path, layer, module), inner ? ".base_layer" : "");
     p->parameter = parameter || (x->model->hp.n_expert && !own_modules(x) && taken_for_experts(leaf));
     if (p->parameter)
         snprintf(p->target, sizeof p->target, "%s.%s", module, parameter ? parameter : "weight");
@@ -198,6 +198,7 @@ static firn_status add_attention(exporting *x, int layer)
     FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_Q_B, owner, "q_b_proj"));
     FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_KV_A_MQA, owner, "kv_a_proj_with_mqa"));
     FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_KV_B, owner, "kv_b_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_ATTN_GATE, owner, "gate_proj"));
     return add_linear(x, layer, FIRN_T_ATTN_OUTPUT, owner, or_usual(hf->o, "o_proj"));
 }
 
