@@ -1,7 +1,16 @@
-/* What a backend implements, and what plans and execs ask of it. A backend knows nodes and buffers, not models.
+/* What a backend implements, and what core asks of it. A backend knows nodes, buffers and queues, not models.
  *
  * plan(node) is the one place that says yes or no: it prepares the launch that run will use, so that claim and kernel
- * cannot drift apart. run only enqueues; wait reports. */
+ * cannot drift apart. A program is what a backend makes of a plan's launches; without `compile` they are run as they
+ * are.
+ *
+ * Nothing that takes a queue waits. Work of one queue runs in the order in which it was enqueued; the two queues of a
+ * device run beside each other, and only events order them. Everything that a run needs of an exec is looked up before
+ * `run` returns: the exec may be bound anew at once. Host memory of a transfer stays the caller's, unchanged, until an
+ * event behind the transfer is finished.
+ *
+ * A device that lacks a capability leaves its function NULL: buffer_wrap (it cannot use the host's memory), staging_*,
+ * compile. */
 #ifndef FIRN_CORE_BACKEND_H
 #define FIRN_CORE_BACKEND_H
 
@@ -15,9 +24,20 @@ struct firn_buffer {
     bool owned;
 };
 
+/* The queues of a device. */
+typedef enum { FIRN_QUEUE_COMPUTE, FIRN_QUEUE_TRANSFER, FIRN_N_QUEUES } firn_queue;
+
+/* A point in a queue: all that was enqueued there before. Number 0 is reached from the start. A value, nothing to free.
+ */
+typedef struct {
+    firn_queue queue;
+    uint64_t number;
+} firn_event;
+
 /* A prepared launch of one node; `kernel` is the backend's own description, static or at `memory`. */
 typedef struct {
     const firn_tensor *node;
+    uint32_t plan; /* number of the plan, for faults */
     const void *kernel;
     void *memory; /* of the context's, or NULL; freed with the plan */
     size_t work;  /* scratch bytes for the whole device */
@@ -29,10 +49,11 @@ typedef struct {
     size_t offset;
 } firn_place;
 
-/* A run as the backend sees it: places are resolved when the launch is enqueued. */
+/* A run as the backend sees it. */
 typedef struct {
     const firn_launch *launches;
     int n;
+    void *program; /* what compile made of these launches, or NULL */
     const firn_exec *exec;
     int flags;
 } firn_submission;
@@ -40,16 +61,33 @@ typedef struct {
 typedef struct {
     const char *name; /* "CPU" */
     firn_status (*buffer_create)(firn_device *, size_t size, firn_buffer *);
+    /* Host memory in place. NULL, or FIRN_ERR_UNSUPPORTED for this memory: callers copy instead. */
     firn_status (*buffer_wrap)(firn_device *, const void *memory, size_t size, firn_buffer *);
+    /* Queued work that uses it is done first. */
     void (*buffer_destroy)(firn_buffer *);
-    firn_status (*buffer_write)(firn_buffer *, size_t offset, const void *data, size_t size);
-    firn_status (*buffer_read)(firn_buffer *, size_t offset, void *data, size_t size);
-    firn_status (*buffer_clear)(firn_buffer *, size_t offset, size_t size);
+    /* Host memory from which transfers are fast. NULL: any memory is as good. */
+    firn_status (*staging_create)(firn_device *, size_t size, void **memory);
+    void (*staging_destroy)(firn_device *, void *memory);
+
+    /* ---- on a queue; ranges are checked by the caller, size is not 0 ---- */
+    firn_status (*upload)(firn_queue, firn_buffer *, size_t offset, const void *data, size_t size);
+    firn_status (*download)(firn_queue, firn_buffer *, size_t offset, void *data, size_t size);
+    /* Ranges of one buffer do not overlap. */
+    firn_status (*copy)(firn_queue, firn_buffer *to, size_t at, firn_buffer *from, size_t offset, size_t size);
+    firn_status (*clear)(firn_queue, firn_buffer *, size_t offset, size_t size); /* with zero bytes */
+    firn_event (*event)(firn_device *, firn_queue);                              /* where the queue ends now */
+    firn_status (*after)(firn_device *, firn_queue, firn_event); /* what comes next on the queue waits for the event */
+    /* The host waits for the event. What failed on the way (not faults) comes out of here once. */
+    firn_status (*finish)(firn_device *, firn_event);
+
+    /* ---- programs ---- */
     /* FIRN_ERR_UNSUPPORTED with the reason in the context when the node cannot run here. */
     firn_status (*plan)(firn_device *, const firn_tensor *node, firn_launch *);
-    firn_status (*run)(firn_device *, const firn_submission *);
-    /* Fills fault when a kernel found one (kind FIRN_FAULT_NONE otherwise). Other failures: a status. */
-    firn_status (*wait)(firn_device *, firn_fault *fault);
+    firn_status (*compile)(firn_device *, const firn_launch *launches, int n, void **program); /* or NULL */
+    void (*program_destroy)(firn_device *, void *program);
+    firn_status (*run)(firn_device *, firn_queue, const firn_submission *);
+    /* Reads the status block and clears it; both queues are finished. Kind FIRN_FAULT_NONE: nothing was found. */
+    firn_status (*status)(firn_device *, firn_fault *);
     void (*close)(firn_device *);
 } firn_backend;
 
@@ -60,11 +98,37 @@ struct firn_device {
     char name[16], about[160];
     bool profile;
     firn_profile_row *rows; /* [number of operations] */
+    firn_plan *plans;       /* those that are there, the newest first: a fault names one by number */
+    uint32_t n_plans;       /* made so far */
 };
+
+/* ---- transfers and events; buffers and ranges are checked here ---- */
+
+firn_status firn_queue_upload(firn_queue queue, firn_buffer *buffer, size_t offset, const void *data, size_t size);
+firn_status firn_queue_download(firn_queue queue, firn_buffer *buffer, size_t offset, void *data, size_t size);
+/* Between buffers of one device, or within one: rows may move over each other towards the front. */
+firn_status firn_queue_copy(firn_queue queue, firn_buffer *to, size_t at, firn_buffer *from, size_t offset,
+                            size_t size);
+firn_status firn_queue_clear(firn_queue queue, firn_buffer *buffer, size_t offset, size_t size); /* with zero bytes */
+firn_event firn_queue_event(firn_device *device, firn_queue queue);
+firn_status firn_queue_after(firn_device *device, firn_queue queue, firn_event event);
+firn_status firn_event_finish(firn_device *device, firn_event event);
+/* Memory for transfers; NULL is fine for destroy. */
+firn_status firn_staging_create(firn_device *device, size_t size, void **memory);
+void firn_staging_destroy(firn_device *device, void *memory);
+/* The host's memory in place where the device can, else a buffer of that size with a copy of it; *wrapped says which.
+ * The copy is there when this returns. */
+firn_status firn_buffer_of(firn_device *device, const void *memory, size_t size, firn_buffer **buffer, bool *wrapped);
+/* firn_exec_run on another queue. */
+firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int flags);
 
 /* The place of a tensor in an exec; buffer NULL when its slot is not bound. */
 firn_place firn_exec_place(const firn_exec *exec, const firn_tensor *tensor);
 firn_place firn_exec_work(const firn_exec *exec);
+/* A tensor of the plan's graph, for faults; NULL when there is no such number or plan. */
+const firn_tensor *firn_plan_tensor(const firn_device *device, uint32_t plan, int32_t index);
+/* The device goes before its plans: they run no more. */
+void firn_plans_orphan(firn_device *device);
 /* Adds one run of a node to the device's profile. */
 void firn_profile_add(firn_device *device, const firn_tensor *node, double seconds);
 

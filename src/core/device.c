@@ -30,6 +30,7 @@ void firn_device_close(firn_device *device)
 {
     if (!device)
         return;
+    firn_plans_orphan(device);
     firn_free(device->ctx, device->rows);
     device->backend->close(device);
 }
@@ -48,14 +49,20 @@ const char *firn_device_about(const firn_device *device)
 
 static firn_status make(firn_device *device, const void *memory, size_t size, bool wrap, firn_buffer **result)
 {
+    const firn_backend *backend = device->backend;
     firn_buffer *b = *result = firn_alloc_zeroed(device->ctx, 1, sizeof *b);
 
     if (!b)
         return FIRN_ERR_MEMORY;
     b->device = device;
     b->size = size;
-    const firn_status s =
-        wrap ? device->backend->buffer_wrap(device, memory, size, b) : device->backend->buffer_create(device, size, b);
+    firn_status s;
+    if (!wrap)
+        s = backend->buffer_create(device, size, b);
+    else if (backend->buffer_wrap)
+        s = backend->buffer_wrap(device, memory, size, b);
+    else
+        s = firn_fail(device->ctx, FIRN_ERR_UNSUPPORTED, "%s cannot use the host's memory in place", device->name);
     if (s != FIRN_OK) {
         firn_free(device->ctx, b);
         *result = NULL;
@@ -73,6 +80,22 @@ firn_status firn_buffer_wrap(firn_device *device, const void *memory, size_t siz
 {
     FIRN_GIVEN(device ? device->ctx : NULL, device, memory, buffer);
     return make(device, memory, size, true, buffer);
+}
+
+firn_status firn_buffer_of(firn_device *device, const void *memory, size_t size, firn_buffer **buffer, bool *wrapped)
+{
+    firn_status s = firn_buffer_wrap(device, memory, size, buffer);
+
+    *wrapped = s == FIRN_OK;
+    if (s != FIRN_ERR_UNSUPPORTED)
+        return s;
+    FIRN_TRY(firn_buffer_create(device, size, buffer));
+    s = firn_buffer_write(*buffer, 0, memory, size);
+    if (s != FIRN_OK) {
+        firn_buffer_destroy(*buffer);
+        *buffer = NULL;
+    }
+    return s;
 }
 
 void firn_buffer_destroy(firn_buffer *buffer)
@@ -97,24 +120,99 @@ static firn_status check_range(const firn_buffer *b, size_t offset, size_t size)
     return FIRN_OK;
 }
 
+/* ---- transfers and events ---- */
+
+firn_status firn_queue_upload(firn_queue queue, firn_buffer *b, size_t offset, const void *data, size_t size)
+{
+    FIRN_TRY(check_range(b, offset, size));
+    return size ? b->device->backend->upload(queue, b, offset, data, size) : FIRN_OK;
+}
+
+firn_status firn_queue_download(firn_queue queue, firn_buffer *b, size_t offset, void *data, size_t size)
+{
+    FIRN_TRY(check_range(b, offset, size));
+    return size ? b->device->backend->download(queue, b, offset, data, size) : FIRN_OK;
+}
+
+firn_status firn_queue_clear(firn_queue queue, firn_buffer *b, size_t offset, size_t size)
+{
+    FIRN_TRY(check_range(b, offset, size));
+    return size ? b->device->backend->clear(queue, b, offset, size) : FIRN_OK;
+}
+
+firn_status firn_queue_copy(firn_queue queue, firn_buffer *to, size_t at, firn_buffer *from, size_t offset, size_t size)
+{
+    FIRN_TRY(check_range(to, at, size));
+    FIRN_TRY(check_range(from, offset, size));
+    FIRN_EXPECT(to->device->ctx, to->device == from->device, "a copy stays on one device, not from %s to %s",
+                from->device->name, to->device->name);
+    const firn_backend *backend = to->device->backend;
+    /* Rows that move over each other move in pieces of the distance, the first ones first. */
+    const bool over = to == from && offset > at && offset - at < size;
+    FIRN_EXPECT(to->device->ctx, to != from || over || offset >= at + size || at >= offset + size,
+                "rows of one buffer move towards its front, not from %zu to %zu", offset, at);
+    const size_t piece = over ? offset - at : size;
+    for (size_t done = 0; done < size; done += piece)
+        FIRN_TRY(backend->copy(queue, to, at + done, from, offset + done, piece < size - done ? piece : size - done));
+    return FIRN_OK;
+}
+
+firn_event firn_queue_event(firn_device *device, firn_queue queue)
+{
+    return device->backend->event(device, queue);
+}
+
+firn_status firn_queue_after(firn_device *device, firn_queue queue, firn_event event)
+{
+    return event.number ? device->backend->after(device, queue, event) : FIRN_OK;
+}
+
+firn_status firn_event_finish(firn_device *device, firn_event event)
+{
+    return event.number ? device->backend->finish(device, event) : FIRN_OK;
+}
+
+static firn_status finish_queue(firn_device *device, firn_queue queue)
+{
+    return firn_event_finish(device, firn_queue_event(device, queue));
+}
+
+firn_status firn_staging_create(firn_device *device, size_t size, void **memory)
+{
+    if (device->backend->staging_create)
+        return device->backend->staging_create(device, size, memory);
+    *memory = firn_alloc(device->ctx, size);
+    return *memory ? FIRN_OK : FIRN_ERR_MEMORY;
+}
+
+void firn_staging_destroy(firn_device *device, void *memory)
+{
+    if (memory && device->backend->staging_destroy)
+        device->backend->staging_destroy(device, memory);
+    else
+        firn_free(device->ctx, memory);
+}
+
 firn_status firn_buffer_write(firn_buffer *buffer, size_t offset, const void *data, size_t size)
 {
     FIRN_TRY(check_range(buffer, offset, size));
     FIRN_EXPECT(buffer->device->ctx, data || size == 0, "firn_buffer_write: data must not be null");
-    return buffer->device->backend->buffer_write(buffer, offset, data, size);
+    FIRN_TRY(firn_queue_upload(FIRN_QUEUE_COMPUTE, buffer, offset, data, size));
+    return finish_queue(buffer->device, FIRN_QUEUE_COMPUTE);
 }
 
 firn_status firn_buffer_read(firn_buffer *buffer, size_t offset, void *data, size_t size)
 {
     FIRN_TRY(check_range(buffer, offset, size));
     FIRN_EXPECT(buffer->device->ctx, data || size == 0, "firn_buffer_read: data must not be null");
-    return buffer->device->backend->buffer_read(buffer, offset, data, size);
+    FIRN_TRY(firn_queue_download(FIRN_QUEUE_COMPUTE, buffer, offset, data, size));
+    return finish_queue(buffer->device, FIRN_QUEUE_COMPUTE);
 }
 
 firn_status firn_buffer_clear(firn_buffer *buffer, size_t offset, size_t size)
 {
     FIRN_TRY(check_range(buffer, offset, size));
-    return buffer->device->backend->buffer_clear(buffer, offset, size);
+    return firn_queue_clear(FIRN_QUEUE_COMPUTE, buffer, offset, size);
 }
 
 /* ---- faults ---- */
@@ -124,9 +222,11 @@ void firn_fault_set(firn_fault *f, firn_fault_kind kind, const firn_tensor *node
 {
     while (__atomic_exchange_n(&f->lock, 1, __ATOMIC_ACQUIRE))
         ;
-    if (f->kind == FIRN_FAULT_NONE || node->index < f->node->index || (node == f->node && index < f->index)) {
+    if (f->kind == FIRN_FAULT_NONE ||
+        (f->plan == f->running && (node->index < f->node || (node->index == f->node && index < f->index)))) {
         f->kind = kind;
-        f->node = node;
+        f->plan = f->running;
+        f->node = node->index;
         f->index = index;
         f->value = value;
         f->limit = limit;
@@ -139,10 +239,18 @@ firn_status firn_device_wait(firn_device *device)
     FIRN_GIVEN(NULL, device);
     firn_fault fault = {0};
 
-    FIRN_TRY(device->backend->wait(device, &fault));
+    const firn_status computed = finish_queue(device, FIRN_QUEUE_COMPUTE);
+    const firn_status moved = finish_queue(device, FIRN_QUEUE_TRANSFER);
+    const firn_status read = device->backend->status(device, &fault);
+    FIRN_TRY(computed);
+    FIRN_TRY(moved);
+    FIRN_TRY(read);
     if (fault.kind == FIRN_FAULT_NONE)
         return FIRN_OK;
-    const firn_tensor *t = fault.node;
+    const firn_tensor *t = firn_plan_tensor(device, fault.plan, fault.node);
+    if (!t)
+        return firn_fail(device->ctx, FIRN_ERR_DEVICE, "node %d of a plan that is gone: %s", fault.node,
+                         fault.kind == FIRN_FAULT_ID_RANGE ? "an id is out of range" : "a value is not finite");
     const char *gap = t->name[0] ? " " : "";
     if (fault.kind == FIRN_FAULT_ID_RANGE)
         return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: id number %lld is %lld, outside 0 to %lld", t->op->name,

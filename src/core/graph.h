@@ -15,8 +15,8 @@ struct firn_graph {
     char error[FIRN_ERROR_BYTES];
 };
 
-/* What a running device found wrong: the smallest node index, and the smallest element or slot index in it. Kernels
- * call firn_fault_set from any thread and go on without touching what they may not. */
+/* What a running device found wrong, in numbers: of the first plan that found something the smallest node, and in it
+ * the smallest index. Kernels call firn_fault_set from any thread and go on without touching what they may not. */
 typedef enum {
     FIRN_FAULT_NONE,
     FIRN_FAULT_ID_RANGE,   /* index: which id (in the tensor's order), value: what it was */
@@ -26,7 +26,9 @@ typedef enum {
 typedef struct {
     int lock; /* accessed with __atomic builtins */
     firn_fault_kind kind;
-    const firn_tensor *node;
+    uint32_t running; /* the plan that runs: the backend writes it before it starts a run */
+    uint32_t plan;    /* the plan that found it */
+    int32_t node;     /* its tensor's place in the graph */
     int64_t index, value, limit;
 } firn_fault;
 

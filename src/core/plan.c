@@ -21,9 +21,12 @@ struct firn_plan {
     firn_context *ctx;
     firn_device *device;
     firn_graph *graph;
+    firn_plan *next; /* of the device's plans */
+    uint32_t number; /* of the device's plans: its faults carry it */
     int n_tensors, n_parts, n_launches;
     firn_launch *launches;
     int *part_start; /* [n_parts + 1] into launches */
+    void **programs; /* [n_parts] what the backend compiled; NULL where it runs launches as they are */
     size_t *offset;  /* [n_tensors] into the arena */
     bool *in_arena;  /* [n_tensors] */
     size_t arena, work;
@@ -185,7 +188,7 @@ static firn_status prepare_launches(firn_plan *plan, const piece *pieces)
         if (!pieces[i].alive || !t->op || t->op->view)
             continue;
         firn_launch *l = &plan->launches[plan->n_launches];
-        *l = (firn_launch){.node = t};
+        *l = (firn_launch){.node = t, .plan = plan->number};
         const firn_status s = plan->device->backend->plan(plan->device, t, l);
         if (s != FIRN_OK)
             return firn_fail_in(plan->ctx, s, "%s cannot run %s%s%s", plan->device->name, t->op->name,
@@ -196,6 +199,18 @@ static firn_status prepare_launches(firn_plan *plan, const piece *pieces)
     }
     for (int part = g->n ? g->tensors[g->n - 1]->part : 0; part < plan->n_parts; part++)
         plan->part_start[part + 1] = plan->n_launches;
+    return FIRN_OK;
+}
+
+static firn_status compile(firn_plan *plan)
+{
+    const firn_backend *backend = plan->device->backend;
+
+    for (int part = 0; backend->compile && part < plan->n_parts; part++) {
+        const int first = plan->part_start[part], n = plan->part_start[part + 1] - first;
+        if (n > 0)
+            FIRN_TRY(backend->compile(plan->device, plan->launches + first, n, &plan->programs[part]));
+    }
     return FIRN_OK;
 }
 
@@ -213,21 +228,27 @@ firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan *
     plan->ctx = ctx;
     plan->device = device;
     plan->graph = graph;
+    plan->number = ++device->n_plans;
+    plan->next = device->plans;
+    device->plans = plan;
     plan->n_tensors = (int)graph->n;
     plan->n_parts = graph->part + 1;
     plan->launches = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->launches);
     plan->part_start = firn_alloc_zeroed(ctx, (size_t)plan->n_parts + 1, sizeof *plan->part_start);
+    plan->programs = firn_alloc_zeroed(ctx, (size_t)plan->n_parts, sizeof *plan->programs);
     plan->offset = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->offset);
     plan->in_arena = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->in_arena);
     piece *pieces = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *pieces);
     firn_status s = FIRN_ERR_MEMORY;
-    if (plan->launches && plan->part_start && plan->offset && plan->in_arena && pieces) {
+    if (plan->launches && plan->part_start && plan->programs && plan->offset && plan->in_arena && pieces) {
         mark_alive(graph, pieces);
         find_lifetimes(graph, pieces);
         share_in_place(graph, pieces);
         s = lay_out(ctx, graph, pieces, &plan->arena);
         if (s == FIRN_OK)
             s = prepare_launches(plan, pieces);
+        if (s == FIRN_OK)
+            s = compile(plan);
     }
     firn_free(ctx, pieces);
     if (s != FIRN_OK) {
@@ -242,6 +263,16 @@ void firn_plan_destroy(firn_plan *plan)
 {
     if (!plan)
         return;
+    firn_device *device = plan->device;
+    for (firn_plan **p = device ? &device->plans : NULL; p && *p; p = &(*p)->next)
+        if (*p == plan) {
+            *p = plan->next;
+            break;
+        }
+    for (int i = 0; device && plan->programs && i < plan->n_parts; i++)
+        if (plan->programs[i])
+            device->backend->program_destroy(device, plan->programs[i]);
+    firn_free(plan->ctx, plan->programs);
     for (int i = 0; plan->launches && i < plan->n_tensors; i++)
         firn_free(plan->ctx, plan->launches[i].memory);
     firn_free(plan->ctx, plan->launches);
@@ -249,6 +280,20 @@ void firn_plan_destroy(firn_plan *plan)
     firn_free(plan->ctx, plan->offset);
     firn_free(plan->ctx, plan->in_arena);
     firn_free(plan->ctx, plan);
+}
+
+void firn_plans_orphan(firn_device *device)
+{
+    for (firn_plan *p = device->plans; p; p = p->next)
+        p->device = NULL;
+}
+
+const firn_tensor *firn_plan_tensor(const firn_device *device, uint32_t plan, int32_t index)
+{
+    for (const firn_plan *p = device->plans; p; p = p->next)
+        if (p->number == plan)
+            return index >= 0 && index < p->n_tensors ? p->graph->tensors[index] : NULL;
+    return NULL;
 }
 
 size_t firn_plan_arena_bytes(const firn_plan *plan)
@@ -316,6 +361,7 @@ static firn_status check_place(const firn_exec *exec, const firn_buffer *buffer,
     firn_context *ctx = exec->plan->ctx;
 
     FIRN_EXPECT(ctx, buffer, "%s needs a buffer, not NULL", what);
+    FIRN_EXPECT(ctx, exec->plan->device, "the plan's device is closed");
     FIRN_EXPECT(ctx, buffer->device == exec->plan->device, "%s lies on %s, the plan on %s", what, buffer->device->name,
                 exec->plan->device->name);
     FIRN_EXPECT(ctx, offset <= buffer->size && size <= buffer->size - offset,
@@ -374,11 +420,12 @@ static firn_status check_bound(const firn_exec *exec, const firn_tensor *t)
     return FIRN_OK;
 }
 
-firn_status firn_exec_run(firn_exec *exec, int part, int flags)
+firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int flags)
 {
     FIRN_GIVEN(NULL, exec);
     const firn_plan *plan = exec->plan;
 
+    FIRN_EXPECT(plan->ctx, plan->device, "the plan's device is closed");
     FIRN_EXPECT(plan->ctx, part >= 0 && part < plan->n_parts, "the plan has parts 0 to %d, not %d", plan->n_parts - 1,
                 part);
     const firn_launch *first = plan->launches + plan->part_start[part];
@@ -392,6 +439,12 @@ firn_status firn_exec_run(firn_exec *exec, int part, int flags)
     if (n == 0)
         return FIRN_OK;
     FIRN_EXPECT(plan->ctx, !plan->work || exec->work.buffer, "the plan needs a workspace: call firn_exec_memory first");
-    return plan->device->backend->run(plan->device,
-                                      &(firn_submission){.launches = first, .n = n, .exec = exec, .flags = flags});
+    return plan->device->backend->run(
+        plan->device, queue,
+        &(firn_submission){.launches = first, .n = n, .program = plan->programs[part], .exec = exec, .flags = flags});
+}
+
+firn_status firn_exec_run(firn_exec *exec, int part, int flags)
+{
+    return firn_exec_run_on(exec, FIRN_QUEUE_COMPUTE, part, flags);
 }

@@ -60,24 +60,54 @@ static void buffer_destroy(firn_buffer *b)
     firn_free(b->device->ctx, raw);
 }
 
-static firn_status buffer_write(firn_buffer *b, size_t offset, const void *data, size_t size)
+/* ---- queues: everything is done at once, in the caller's thread ---- */
+
+static firn_status upload(firn_queue queue, firn_buffer *b, size_t offset, const void *data, size_t size)
 {
-    if (size)
-        memcpy((char *)b->memory + offset, data, size);
+    (void)queue;
+    memcpy((char *)b->memory + offset, data, size);
     return FIRN_OK;
 }
 
-static firn_status buffer_read(firn_buffer *b, size_t offset, void *data, size_t size)
+static firn_status download(firn_queue queue, firn_buffer *b, size_t offset, void *data, size_t size)
 {
-    if (size)
-        memcpy(data, (char *)b->memory + offset, size);
+    (void)queue;
+    memcpy(data, (char *)b->memory + offset, size);
     return FIRN_OK;
 }
 
-static firn_status buffer_clear(firn_buffer *b, size_t offset, size_t size)
+static firn_status copy(firn_queue queue, firn_buffer *to, size_t at, firn_buffer *from, size_t offset, size_t size)
 {
-    if (size)
-        memset((char *)b->memory + offset, 0, size);
+    (void)queue;
+    memcpy((char *)to->memory + at, (const char *)from->memory + offset, size);
+    return FIRN_OK;
+}
+
+static firn_status clear(firn_queue queue, firn_buffer *b, size_t offset, size_t size)
+{
+    (void)queue;
+    memset((char *)b->memory + offset, 0, size);
+    return FIRN_OK;
+}
+
+static firn_event event_of(firn_device *device, firn_queue queue)
+{
+    (void)device;
+    return (firn_event){queue, 0};
+}
+
+static firn_status after(firn_device *device, firn_queue queue, firn_event event)
+{
+    (void)device;
+    (void)queue;
+    (void)event;
+    return FIRN_OK;
+}
+
+static firn_status finish(firn_device *device, firn_event event)
+{
+    (void)device;
+    (void)event;
     return FIRN_OK;
 }
 
@@ -106,7 +136,10 @@ static firn_status plan(firn_device *device, const firn_tensor *node, firn_launc
 
 typedef struct {
     cpu_device *device;
-    const firn_submission *submission;
+    const firn_launch *launches;
+    int n, flags;
+    firn_cpu_addresses addresses;
+    const void *user;
     atomic_llong counters[2]; /* items taken; the two alternate so that one can be reset while the other is in use */
     atomic_bool stop;
     double started;
@@ -180,23 +213,18 @@ static bool check_finite(const firn_call *call)
 static void run_part(void *argument, firn_team team)
 {
     run_state *state = argument;
-    const firn_submission *sub = state->submission;
     firn_device *device = &state->device->base;
 
-    for (int i = 0; i < sub->n && !atomic_load_explicit(&state->stop, memory_order_relaxed); i++) {
-        const firn_launch *l = &sub->launches[i];
+    for (int i = 0; i < state->n && !atomic_load_explicit(&state->stop, memory_order_relaxed); i++) {
+        const firn_launch *l = &state->launches[i];
         firn_call call = {.node = l->node, .fault = &state->device->fault};
-        call.dst = address(firn_exec_place(sub->exec, l->node));
-        call.work = address(firn_exec_work(sub->exec));
-        for (int s = 0; s < FIRN_MAX_SRC; s++)
-            if (l->node->src[s])
-                call.src[s] = address(firn_exec_place(sub->exec, l->node->src[s]));
+        state->addresses(state->user, i, &call);
         if (l->kernel)
             ((const firn_cpu_kernel *)l->kernel)->run(&call, state->device->set, team);
         else
             run_reference(l, &call, team, &state->counters[i % 2]);
         firn_team_barrier(team);
-        if (team.ith != 0 && !(sub->flags & FIRN_RUN_CHECK))
+        if (team.ith != 0 && !(state->flags & FIRN_RUN_CHECK))
             continue;
         if (team.ith == 0) {
             atomic_store_explicit(&state->counters[i % 2], 0, memory_order_relaxed);
@@ -205,26 +233,53 @@ static void run_part(void *argument, firn_team team)
                 firn_profile_add(device, l->node, now - state->started);
                 state->started = now;
             }
-            if (sub->flags & FIRN_RUN_CHECK && !check_finite(&call))
+            if (state->flags & FIRN_RUN_CHECK && !check_finite(&call))
                 atomic_store(&state->stop, true);
         }
-        if (sub->flags & FIRN_RUN_CHECK)
+        if (state->flags & FIRN_RUN_CHECK)
             firn_team_barrier(team); /* everyone sees the same `stop` */
     }
 }
 
-static firn_status run(firn_device *device, const firn_submission *submission)
+firn_status firn_cpu_run(firn_device *device, const firn_launch *launches, int n, int flags,
+                         firn_cpu_addresses addresses, const void *user)
 {
-    run_state state = {.device = (cpu_device *)device, .submission = submission, .started = seconds_now()};
+    cpu_device *d = (cpu_device *)device;
+    run_state state = {.device = d,
+                       .launches = launches,
+                       .n = n,
+                       .flags = flags,
+                       .addresses = addresses,
+                       .user = user,
+                       .started = seconds_now()};
     firn_pool *pool = firn_context_pool(device->ctx);
 
     if (!pool)
         return FIRN_ERR_MEMORY;
+    d->fault.running = launches->plan;
     firn_pool_run(pool, run_part, &state);
     return FIRN_OK;
 }
 
-static firn_status wait_all(firn_device *device, firn_fault *fault)
+static void addresses_of(const void *user, int i, firn_call *call)
+{
+    const firn_submission *sub = user;
+    const firn_tensor *node = sub->launches[i].node;
+
+    call->dst = address(firn_exec_place(sub->exec, node));
+    call->work = address(firn_exec_work(sub->exec));
+    for (int s = 0; s < FIRN_MAX_SRC; s++)
+        if (node->src[s])
+            call->src[s] = address(firn_exec_place(sub->exec, node->src[s]));
+}
+
+static firn_status run(firn_device *device, firn_queue queue, const firn_submission *sub)
+{
+    (void)queue;
+    return firn_cpu_run(device, sub->launches, sub->n, sub->flags, addresses_of, sub);
+}
+
+static firn_status status_of(firn_device *device, firn_fault *fault)
 {
     cpu_device *d = (cpu_device *)device;
 
@@ -243,12 +298,16 @@ static const firn_backend cpu_backend = {
     .buffer_create = buffer_create,
     .buffer_wrap = buffer_wrap,
     .buffer_destroy = buffer_destroy,
-    .buffer_write = buffer_write,
-    .buffer_read = buffer_read,
-    .buffer_clear = buffer_clear,
+    .upload = upload,
+    .download = download,
+    .copy = copy,
+    .clear = clear,
+    .event = event_of,
+    .after = after,
+    .finish = finish,
     .plan = plan,
     .run = run,
-    .wait = wait_all,
+    .status = status_of,
     .close = close_device,
 };
 

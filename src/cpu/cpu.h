@@ -22,6 +22,13 @@ firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const 
 const firn_kernel_set *firn_cpu_set(const firn_device *device);
 void firn_cpu_use_set(firn_device *device, const firn_kernel_set *set);
 
+/* Fills in dst, src and work of launch i. Called by every thread. */
+typedef void (*firn_cpu_addresses)(const void *user, int launch, firn_call *call);
+/* Runs launches that this device's plan prepared, on memory that `addresses` finds: for a device of other memory whose
+ * kernels are the CPU's (tests/remote-device). n is at least 1. */
+firn_status firn_cpu_run(firn_device *device, const firn_launch *launches, int n, int flags,
+                         firn_cpu_addresses addresses, const void *user);
+
 /* NULL-op-terminated; the first that takes a node runs it. */
 extern const firn_cpu_kernel firn_cpu_kernels[];
 

@@ -142,28 +142,58 @@ static void buffer_destroy(firn_buffer *b)
     release(d, b->memory);
 }
 
-static firn_status buffer_write(firn_buffer *b, size_t offset, const void *data, size_t size)
+/* ---- queues: one, in order; transfers wait for it, since memory is shared ---- */
+
+static firn_status upload(firn_queue queue, firn_buffer *b, size_t offset, const void *data, size_t size)
 {
+    (void)queue;
     FIRN_TRY(settle((metal_device *)b->device, NULL));
-    if (size)
-        memcpy(contents(b) + offset, data, size);
+    memcpy(contents(b) + offset, data, size);
     return FIRN_OK;
 }
 
-static firn_status buffer_read(firn_buffer *b, size_t offset, void *data, size_t size)
+static firn_status download(firn_queue queue, firn_buffer *b, size_t offset, void *data, size_t size)
 {
+    (void)queue;
     FIRN_TRY(settle((metal_device *)b->device, NULL));
-    if (size)
-        memcpy(data, contents(b) + offset, size);
+    memcpy(data, contents(b) + offset, size);
     return FIRN_OK;
 }
 
-static firn_status buffer_clear(firn_buffer *b, size_t offset, size_t size)
+static firn_status copy(firn_queue queue, firn_buffer *to, size_t at, firn_buffer *from, size_t offset, size_t size)
 {
-    FIRN_TRY(settle((metal_device *)b->device, NULL));
-    if (size)
-        memset(contents(b) + offset, 0, size);
+    (void)queue;
+    FIRN_TRY(settle((metal_device *)to->device, NULL));
+    memcpy(contents(to) + at, contents(from) + offset, size);
     return FIRN_OK;
+}
+
+static firn_status clear(firn_queue queue, firn_buffer *b, size_t offset, size_t size)
+{
+    (void)queue;
+    FIRN_TRY(settle((metal_device *)b->device, NULL));
+    memset(contents(b) + offset, 0, size);
+    return FIRN_OK;
+}
+
+static firn_event event_of(firn_device *device, firn_queue queue)
+{
+    (void)device;
+    return (firn_event){queue, 1}; /* one for all: finishing is waiting for everything */
+}
+
+static firn_status after(firn_device *device, firn_queue queue, firn_event event)
+{
+    (void)device;
+    (void)queue;
+    (void)event;
+    return FIRN_OK;
+}
+
+static firn_status finish(firn_device *device, firn_event event)
+{
+    (void)event;
+    return settle((metal_device *)device, NULL);
 }
 
 /* ---- plan ---- */
@@ -194,7 +224,7 @@ typedef struct {
 
 static firn_status plan(firn_device *device, const firn_tensor *node, firn_launch *launch)
 {
-    firn_metal_plan p = {.ctx = device->ctx, .node = node};
+    firn_metal_plan p = {.ctx = device->ctx, .node = node, .id = firn_metal_node_id(launch->plan, node)};
 
     FIRN_TRY(firn_metal_prepare(&p));
     for (int i = 0; i < p.n; i++)
@@ -293,11 +323,12 @@ static firn_metal_fault *fault_of(metal_device *d)
 }
 
 /* The result's first value that is not finite becomes a fault. */
-static firn_status check_finite(metal_device *d, const firn_submission *sub, const firn_tensor *node)
+static firn_status check_finite(metal_device *d, const firn_submission *sub, const firn_launch *launch)
 {
+    const firn_tensor *node = launch->node;
     firn_metal_plan p = {.ctx = d->base.ctx, .node = node};
     firn_metal_check_args a = {
-        .node = (int64_t)(intptr_t)node, .node_index = node->index, .kind = FIRN_FAULT_NOT_FINITE};
+        .node = firn_metal_node_id(launch->plan, node), .node_index = node->index, .kind = FIRN_FAULT_NOT_FINITE};
 
     if (node->type != FIRN_F32 || firn_n_elements(node) == 0)
         return FIRN_OK;
@@ -310,8 +341,9 @@ static firn_status check_finite(metal_device *d, const firn_submission *sub, con
     return settle(d, NULL);
 }
 
-static firn_status run(firn_device *device, const firn_submission *sub)
+static firn_status run(firn_device *device, firn_queue queue, const firn_submission *sub)
 {
+    (void)queue;
     metal_device *d = (metal_device *)device;
 
     for (int i = 0; i < sub->n; i++) {
@@ -327,7 +359,7 @@ static firn_status run(firn_device *device, const firn_submission *sub)
             firn_profile_add(device, node, seconds);
         }
         if (sub->flags & FIRN_RUN_CHECK) {
-            FIRN_TRY(check_finite(d, sub, node));
+            FIRN_TRY(check_finite(d, sub, &sub->launches[i]));
             if (fault_of(d)->kind != FIRN_FAULT_NONE)
                 return FIRN_OK; /* the wait says what it is */
         }
@@ -338,19 +370,18 @@ static firn_status run(firn_device *device, const firn_submission *sub)
     return FIRN_OK;
 }
 
-static firn_status wait_all(firn_device *device, firn_fault *fault)
+static firn_status status_of(firn_device *device, firn_fault *fault)
 {
-    metal_device *d = (metal_device *)device;
-    const firn_status s = settle(d, NULL);
-    firn_metal_fault *f = fault_of(d);
+    firn_metal_fault *f = fault_of((metal_device *)device);
 
     fault->kind = (firn_fault_kind)f->kind;
-    fault->node = (const firn_tensor *)(intptr_t)f->node;
+    fault->plan = (uint32_t)((uint64_t)f->node >> 32);
+    fault->node = (int32_t)f->node;
     fault->index = f->index;
     fault->value = f->value;
     fault->limit = f->limit;
     f->kind = FIRN_FAULT_NONE;
-    return s;
+    return FIRN_OK;
 }
 
 uint64_t firn_metal_command_buffers(const firn_device *device)
@@ -375,12 +406,16 @@ static const firn_backend metal_backend = {
     .buffer_create = buffer_create,
     .buffer_wrap = buffer_wrap,
     .buffer_destroy = buffer_destroy,
-    .buffer_write = buffer_write,
-    .buffer_read = buffer_read,
-    .buffer_clear = buffer_clear,
+    .upload = upload,
+    .download = download,
+    .copy = copy,
+    .clear = clear,
+    .event = event_of,
+    .after = after,
+    .finish = finish,
     .plan = plan,
     .run = run,
-    .wait = wait_all,
+    .status = status_of,
     .close = close_device,
 };
 

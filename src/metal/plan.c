@@ -142,11 +142,8 @@ firn_status firn_metal_view_of(firn_context *ctx, const firn_tensor *t, firn_met
 
 firn_status firn_metal_check_ids(firn_metal_plan *plan, int of, int64_t low, int64_t limit)
 {
-    firn_metal_check_args a = {.node = (int64_t)(intptr_t)plan->node,
-                               .node_index = plan->node->index,
-                               .kind = FIRN_FAULT_ID_RANGE,
-                               .low = low,
-                               .limit = limit};
+    firn_metal_check_args a = {
+        .node = plan->id, .node_index = plan->node->index, .kind = FIRN_FAULT_ID_RANGE, .low = low, .limit = limit};
 
     if (firn_n_elements(plan->node->src[of]) == 0)
         return FIRN_OK;

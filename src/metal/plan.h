@@ -102,12 +102,19 @@ typedef struct {
 typedef struct {
     firn_context *ctx;
     const firn_tensor *node;
+    int64_t id; /* of the node, for faults: firn_metal_node_id */
     firn_metal_dispatch d[FIRN_METAL_MAX_DISPATCHES];
     int n; /* 0: nothing to do (an empty result) */
     size_t work;
 } firn_metal_plan;
 
-/* Fills plan (ctx and node are set), or fails with FIRN_ERR_UNSUPPORTED and the reason. */
+/* Plan and node as one number, by which a fault names them. */
+static inline int64_t firn_metal_node_id(uint32_t plan, const firn_tensor *node)
+{
+    return (int64_t)((uint64_t)plan << 32 | (uint32_t)node->index);
+}
+
+/* Fills plan (ctx, node and id are set), or fails with FIRN_ERR_UNSUPPORTED and the reason. */
 firn_status firn_metal_prepare(firn_metal_plan *plan);
 
 /* Operations that one command buffer may have (metal.c): GPUs stop what runs for seconds. */

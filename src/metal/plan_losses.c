@@ -18,7 +18,7 @@ static int ref_of(const firn_tensor *y, int s)
 static firn_status check_targets(firn_metal_plan *plan, int mask)
 {
     const firn_tensor *y = plan->node;
-    firn_metal_check_args a = {.node = (int64_t)(intptr_t)y,
+    firn_metal_check_args a = {.node = plan->id,
                                .node_index = y->index,
                                .kind = FIRN_FAULT_ID_RANGE,
                                .low = y->params.i[0],

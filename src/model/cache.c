@@ -12,9 +12,10 @@
  * Called by generate.c. */
 #include "model/cache.h"
 
+#include "core/backend.h"
 #include "op/attention.h"
 
-enum { TILE = FIRN_ATTENTION_TILE, BACK = 128, PIECE = 64 };
+enum { TILE = FIRN_ATTENTION_TILE, BACK = 128 };
 
 /* Rows in front of the next token that stay when rows move. */
 static int64_t kept(const firn_model *m)
@@ -80,15 +81,11 @@ firn_status firn_cache_bind(const firn_cache *c, const firn_block *block, firn_e
 
 /* ---- moving ---- */
 
-/* Rows [from, from + n) of the part at `at` to its front, in pieces from below: they may overlap. */
-static firn_status move(firn_cache *c, firn_buffer *buffer, uint64_t at, int64_t row, int64_t from, int64_t n)
+/* Rows [from, from + n) of the part at `at` to its front, on the device. */
+static firn_status move(firn_buffer *buffer, uint64_t at, int64_t row, int64_t from, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += PIECE) {
-        const size_t size = (size_t)bytes_of(row, firn_min_i64(PIECE, n - i));
-        FIRN_TRY(firn_buffer_read(buffer, (size_t)(at + bytes_of(row, from + i)), c->piece, size));
-        FIRN_TRY(firn_buffer_write(buffer, (size_t)(at + bytes_of(row, i)), c->piece, size));
-    }
-    return FIRN_OK;
+    return firn_queue_copy(FIRN_QUEUE_COMPUTE, buffer, (size_t)at, buffer, (size_t)(at + bytes_of(row, from)),
+                           (size_t)bytes_of(row, n));
 }
 
 firn_status firn_cache_make_room(firn_cache *c, int64_t length, int64_t n)
@@ -104,9 +101,9 @@ firn_status firn_cache_make_room(firn_cache *c, int64_t length, int64_t n)
         if (!l->window)
             continue;
         places(c->model, i, c->n_ctx, c->n_rows, &k, &v);
-        FIRN_TRY(move(c, c->k, k, l->k_row, first - c->first, length - first));
+        FIRN_TRY(move(c->k, k, l->k_row, first - c->first, length - first));
         if (l->v_row)
-            FIRN_TRY(move(c, c->v, v, l->v_row, first - c->first, length - first));
+            FIRN_TRY(move(c->v, v, l->v_row, first - c->first, length - first));
     }
     c->first = first;
     return FIRN_OK;
@@ -125,23 +122,12 @@ int64_t firn_cache_truncate(firn_cache *c, int64_t n)
 
 static firn_status prepare(firn_cache *c, int64_t batch)
 {
-    int64_t widest = 0;
     uint64_t k, v;
 
     c->n_rows = window_rows(c->model, c->n_ctx, batch);
-    for (int64_t i = 0; i < c->model->hp.n_layer; i++) {
-        const firn_layer *l = &c->model->layers[i];
-        if (l->window && c->n_rows < c->n_ctx)
-            widest = firn_max_i64(widest, firn_max_i64(l->k_row, l->v_row));
-    }
     places(c->model, c->model->hp.n_layer, c->n_ctx, c->n_rows, &k, &v);
     FIRN_EXPECT(c->ctx, k <= SIZE_MAX && v <= SIZE_MAX,
                 "the cache would have more bytes than this machine can address");
-    if (widest) {
-        c->piece = firn_alloc(c->ctx, (size_t)bytes_of(widest, PIECE));
-        if (!c->piece)
-            return FIRN_ERR_MEMORY;
-    }
     FIRN_TRY(firn_buffer_create(c->device, (size_t)k, &c->k));
     return v ? firn_buffer_create(c->device, (size_t)v, &c->v) : FIRN_OK;
 }
@@ -171,6 +157,5 @@ void firn_cache_destroy(firn_cache *c)
         return;
     firn_buffer_destroy(c->k);
     firn_buffer_destroy(c->v);
-    firn_free(c->ctx, c->piece);
     firn_free(c->ctx, c);
 }

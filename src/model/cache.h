@@ -11,7 +11,6 @@ typedef struct {
     int64_t n_ctx, n_rows; /* rows of a block without a window, and of one with it */
     int64_t first;         /* position of the first row of a block with a window */
     firn_buffer *k, *v;    /* v NULL: keys are all there is */
-    float *piece;          /* PIECE rows on their way */
 } firn_cache;
 
 /* For n_ctx tokens, of which up to `batch` are fed at once. */

@@ -11,6 +11,7 @@
 
 typedef struct {
     const firn_tensor *node;
+    uint32_t plan;
     firn_place dst, src[FIRN_MAX_SRC], work;
 } deferred_command;
 
@@ -47,41 +48,71 @@ static void deferred_flush(deferred_device *d)
             .node = c->node, .dst = deferred_open(c->dst), .work = deferred_open(c->work), .fault = &d->fault};
         for (int s = 0; s < FIRN_MAX_SRC; s++)
             call.src[s] = deferred_open(c->src[s]);
+        d->fault.running = c->plan;
         c->node->op->reference(&call, 0, firn_op_items(c->node));
         d->n_run++;
     }
     d->n_queued = 0;
 }
 
-static firn_status deferred_write(firn_buffer *b, size_t offset, const void *data, size_t size)
+static firn_status deferred_upload(firn_queue queue, firn_buffer *b, size_t offset, const void *data, size_t size)
 {
+    (void)queue;
     deferred_flush((deferred_device *)b->device);
     memcpy(deferred_open((firn_place){b, offset}), data, size);
     return FIRN_OK;
 }
 
-static firn_status deferred_wrap(firn_device *device, const void *memory, size_t size, firn_buffer *b)
-{
-    const firn_status s = deferred_create(device, size, b);
-    return s == FIRN_OK ? deferred_write(b, 0, memory, size) : s;
-}
-
 static void deferred_destroy(firn_buffer *b)
 {
+    deferred_flush((deferred_device *)b->device);
     free(deferred_open((firn_place){b, 0}));
 }
 
-static firn_status deferred_read(firn_buffer *b, size_t offset, void *data, size_t size)
+static firn_status deferred_download(firn_queue queue, firn_buffer *b, size_t offset, void *data, size_t size)
 {
+    (void)queue;
     deferred_flush((deferred_device *)b->device);
     memcpy(data, deferred_open((firn_place){b, offset}), size);
     return FIRN_OK;
 }
 
-static firn_status deferred_clear(firn_buffer *b, size_t offset, size_t size)
+static firn_status deferred_copy(firn_queue queue, firn_buffer *to, size_t at, firn_buffer *from, size_t offset,
+                                 size_t size)
 {
+    (void)queue;
+    deferred_flush((deferred_device *)to->device);
+    memcpy(deferred_open((firn_place){to, at}), deferred_open((firn_place){from, offset}), size);
+    return FIRN_OK;
+}
+
+static firn_status deferred_clear(firn_queue queue, firn_buffer *b, size_t offset, size_t size)
+{
+    (void)queue;
     deferred_flush((deferred_device *)b->device);
     memset(deferred_open((firn_place){b, offset}), 0, size);
+    return FIRN_OK;
+}
+
+/* Events are numbers of commands; whichever is waited for, all are run. */
+static firn_event deferred_event(firn_device *device, firn_queue queue)
+{
+    const deferred_device *d = (const deferred_device *)device;
+    return (firn_event){queue, (uint64_t)(d->n_run + d->n_queued)};
+}
+
+static firn_status deferred_after(firn_device *device, firn_queue queue, firn_event event)
+{
+    (void)device;
+    (void)queue;
+    (void)event;
+    return FIRN_OK;
+}
+
+static firn_status deferred_finish(firn_device *device, firn_event event)
+{
+    (void)event;
+    deferred_flush((deferred_device *)device);
     return FIRN_OK;
 }
 
@@ -94,12 +125,14 @@ static firn_status deferred_plan(firn_device *device, const firn_tensor *node, f
     return FIRN_OK;
 }
 
-static firn_status deferred_run(firn_device *device, const firn_submission *sub)
+static firn_status deferred_run(firn_device *device, firn_queue queue, const firn_submission *sub)
 {
+    (void)queue;
     deferred_device *d = (deferred_device *)device;
     for (int i = 0; i < sub->n; i++) {
         deferred_command *c = &d->queue[d->n_queued++];
-        *c = (deferred_command){.node = sub->launches[i].node, .work = firn_exec_work(sub->exec)};
+        *c = (deferred_command){
+            .node = sub->launches[i].node, .plan = sub->launches[i].plan, .work = firn_exec_work(sub->exec)};
         c->dst = firn_exec_place(sub->exec, c->node);
         for (int s = 0; s < FIRN_MAX_SRC; s++)
             if (c->node->src[s])
@@ -108,10 +141,9 @@ static firn_status deferred_run(firn_device *device, const firn_submission *sub)
     return FIRN_OK;
 }
 
-static firn_status deferred_wait(firn_device *device, firn_fault *fault)
+static firn_status deferred_status(firn_device *device, firn_fault *fault)
 {
     deferred_device *d = (deferred_device *)device;
-    deferred_flush(d);
     *fault = d->fault;
     d->fault = (firn_fault){0};
     return FIRN_OK;
@@ -125,14 +157,17 @@ static void deferred_close(firn_device *device)
 static const firn_backend deferred_backend = {
     .name = "Deferred",
     .buffer_create = deferred_create,
-    .buffer_wrap = deferred_wrap,
     .buffer_destroy = deferred_destroy,
-    .buffer_write = deferred_write,
-    .buffer_read = deferred_read,
-    .buffer_clear = deferred_clear,
+    .upload = deferred_upload,
+    .download = deferred_download,
+    .copy = deferred_copy,
+    .clear = deferred_clear,
+    .event = deferred_event,
+    .after = deferred_after,
+    .finish = deferred_finish,
     .plan = deferred_plan,
     .run = deferred_run,
-    .wait = deferred_wait,
+    .status = deferred_status,
     .close = deferred_close,
 };
 

@@ -243,6 +243,64 @@ static void faults_come_from_the_wait(bool deferred)
     close_fixture(&f);
 }
 
+/* A fault is numbers: of a plan that was destroyed before the wait there is a sentence too. */
+static void a_fault_outlives_its_plan(void **state)
+{
+    (void)state;
+    fixture f = open_fixture(false, 1);
+    firn_tensor *a = firn_slot(f.g, FIRN_F32, 2, ne, "a"), *ids = firn_slot(f.g, FIRN_I32, 1, (int64_t[]){1}, "ids");
+    firn_tensor *y = firn_output(f.g, firn_get_rows(f.g, a, ids));
+    firn_plan *plan;
+    firn_exec *exec;
+    firn_buffer *memory;
+    const int32_t id = 40;
+    assert_int_equal(firn_plan_create(f.device, f.g, &plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(plan, &exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, N * 4 + 64 + 64 * 4, &memory), FIRN_OK);
+    assert_int_equal(firn_exec_bind(exec, a, memory, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(exec, ids, memory, N * 4), FIRN_OK);
+    assert_int_equal(firn_exec_bind(exec, y, memory, N * 4 + 64), FIRN_OK);
+    assert_int_equal(firn_exec_memory(exec, memory, 0, memory, 0), FIRN_OK);
+    assert_int_equal(firn_buffer_write(memory, N * 4, &id, sizeof id), FIRN_OK);
+    assert_int_equal(firn_exec_run(exec, 0, 0), FIRN_OK);
+    firn_exec_destroy(exec);
+    firn_plan_destroy(plan);
+    firn_graph_destroy(f.g);
+    f.g = NULL;
+    assert_int_equal(firn_device_wait(f.device), FIRN_ERR_DEVICE);
+    assert_string_equal(firn_error(f.ctx), "node 2 of a plan that is gone: an id is out of range");
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    firn_buffer_destroy(memory);
+    close_fixture(&f);
+}
+
+/* Rows of one buffer may move over each other towards its front, and only there. */
+static void rows_move_within_a_buffer(bool deferred)
+{
+    fixture f = open_fixture(deferred, 1);
+    firn_buffer *b;
+    unsigned char x[100], y[100];
+    assert_int_equal(firn_buffer_create(f.device, sizeof x, &b), FIRN_OK);
+    for (int i = 0; i < 100; i++)
+        x[i] = (unsigned char)i;
+    assert_int_equal(firn_buffer_write(b, 0, x, sizeof x), FIRN_OK);
+    assert_int_equal(firn_queue_copy(FIRN_QUEUE_COMPUTE, b, 10, b, 17, 83), FIRN_OK);
+    assert_int_equal(firn_buffer_read(b, 0, y, sizeof y), FIRN_OK);
+    memmove(x + 10, x + 17, 83);
+    assert_memory_equal(x, y, sizeof x);
+    assert_int_equal(firn_queue_copy(FIRN_QUEUE_COMPUTE, b, 17, b, 10, 83), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_queue_copy(FIRN_QUEUE_COMPUTE, b, 50, b, 0, 51), FIRN_ERR_ARGUMENT);
+    firn_buffer_destroy(b);
+    close_fixture(&f);
+}
+
+static void rows_move(void **state)
+{
+    (void)state;
+    rows_move_within_a_buffer(false);
+    rows_move_within_a_buffer(true);
+}
+
 static void faults_on_the_cpu(void **state)
 {
     (void)state;
@@ -298,6 +356,8 @@ int main(void)
         cmocka_unit_test(unreached_parameters_get_no_gradient),
         cmocka_unit_test(memory_is_reused),
         cmocka_unit_test(a_device_declines_in_words),
+        cmocka_unit_test(a_fault_outlives_its_plan),
+        cmocka_unit_test(rows_move),
         cmocka_unit_test(faults_on_the_cpu),
         cmocka_unit_test(faults_on_a_deferred_device),
         cmocka_unit_test(unknown_devices_are_refused_with_the_list),
