@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     MUST(firn_device_open(ctx, "CPU", &device));
     MUST(firn_adapter_create(ctx, model, targets, 16, 32, 1, &adapter));
     const firn_session_params params = {.n_tokens = n, .train = true};
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     MUST(firn_session_plan(ctx, device, model, adapter, &params, &memory));
     MUST(firn_session_create(ctx, device, model, adapter, &params, &session));
     int32_t *ids = calloc(4 * (size_t)n, sizeof *ids), *targets_of = ids + n, *position = ids + 2 * n,

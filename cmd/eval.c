@@ -41,8 +41,8 @@ int cmd_eval(int argc, char **argv)
     firn_context *ctx = cmd_compute_context(&compute);
     if (!ctx)
         return 1;
-    const firn_watch watch = {.say = json ? NULL : say};
-    firn_eval_result r;
+    const firn_watch watch = {.size = sizeof watch, .say = json ? NULL : say};
+    firn_eval_result r = {.size = sizeof r};
     if (firn_eval(ctx, &o, &watch, &r) != FIRN_OK)
         status = cmd_fail_ctx(ctx);
     else if (json) {

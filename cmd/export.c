@@ -1,7 +1,7 @@
 /* firn export: an adapter in another program's form. */
 #include "model.h"
 
-#include "train/peft.h"
+#include "firn/export.h"
 
 #include <inttypes.h>
 

@@ -218,9 +218,9 @@ int cmd_finetune(int argc, char **argv)
     if (!ctx)
         return 1;
     screen s = {.ctx = ctx};
-    const firn_watch watch = {&s, say, progress, stop};
+    const firn_watch watch = {.size = sizeof watch, .user = &s, .say = say, .progress = progress, .stop = stop};
     const int flags = (dry_run ? FIRN_TRAIN_DRY_RUN : 0) | (profile ? FIRN_TRAIN_PROFILE : 0);
-    firn_train_result result;
+    firn_train_result result = {.size = sizeof result};
     terminal = isatty(STDERR_FILENO);
     catch_signals();
     const firn_status done = resume ? firn_train_resume(ctx, resume, &options, flags, &watch, &result)

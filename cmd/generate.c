@@ -5,7 +5,7 @@
 
 #include "core/buffer.h"
 #include "core/file.h"
-#include "model/sample.h"
+#include "firn/sample.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"

@@ -1,5 +1,5 @@
 /* firn quantize: a model in another weight format. */
-#include "model/quantize.h"
+#include "firn/quantize.h"
 #include "cmd.h"
 #include "firn/kernels.h"
 
@@ -63,7 +63,7 @@ int cmd_quantize(int argc, char **argv)
     };
     firn_type experts, output;
     firn_quantize_options o = {.begin = begin};
-    firn_quantize_report r;
+    firn_quantize_report r = {.size = sizeof r};
     bool progress = isatty(STDERR_FILENO);
     int n, status;
 

@@ -1,11 +1,17 @@
 /* firn: fine-tunes Mixture-of-Experts models through their frozen, quantized experts.
  *
  * This header holds what every part shares: status, context, tensor types. Graphs are in firn/graph.h, operations in
- * firn/ops.h, files in firn/gguf.h, models in firn/model.h, training in firn/train.h.
+ * firn/ops.h, files in firn/gguf.h, models in firn/model.h, sampling in firn/sample.h, training in firn/train.h, other
+ * formats in firn/quantize.h and firn/export.h.
  *
  * The library never exits, aborts or prints. A call that can fail returns a firn_status; one sentence that says what
  * was expected and what came lies in the context, until the next failure on it. One context per thread; what is
- * immutable (an open file, a model) may be shared between contexts. */
+ * immutable (an open file, a model) may be shared between contexts.
+ *
+ * Structs that may grow begin with `size`, so that a program goes on working with a later firn. One that you fill: set
+ * it to sizeof the struct; fields behind it count as zero, and 0 stands for the struct as it first was. One that a call
+ * fills: set it before the call, which writes no further (0 is refused). New fields come at the end. What the library
+ * hands out by pointer (firn_model_info, firn_kv...) grows at its end without a size. */
 #ifndef FIRN_FIRN_H
 #define FIRN_FIRN_H
 
@@ -117,11 +123,13 @@ FIRN_API const char *firn_precision_name(firn_precision precision);
 FIRN_API bool firn_precision_from_name(const char *name, firn_precision *precision);
 
 typedef struct {
+    size_t size;              /* sizeof(firn_context_params) */
     int n_threads;            /* 0: as many as the machine (or this process's affinity) has; 1024 at most */
     firn_allocator allocator; /* all NULL: malloc */
 } firn_context_params;
 
-/* params may be NULL for defaults. Starts no threads yet. NULL when memory is short (no context, no sentence). */
+/* params may be NULL for defaults. Starts no threads yet. NULL when memory is short, or params have a size that
+ * cannot be or set what this firn does not know (no context, no sentence). */
 FIRN_API firn_context *firn_context_create(const firn_context_params *params);
 /* NULL is fine. Everything made from it must be gone. */
 FIRN_API void firn_context_destroy(firn_context *ctx);

@@ -70,6 +70,7 @@ typedef enum {
  * out    F32, along its rows without gaps, other strides any that keep its elements apart. From its first byte to its
  *        last it holds no byte of an input or the workspace; between its rows nothing is written. */
 typedef struct {
+    size_t size; /* sizeof(firn_product) */
     firn_product_kind kind;
     firn_precision precision; /* of the operands, see firn_precision; 0 is F32 */
     int n_threads;

@@ -65,7 +65,7 @@ typedef struct {
     firn_context *ctx;
     char arch[64];
     float alpha;
-    firn_adapter_entry *entries; /* by layer, then in the order of the block */
+    firn_adapter_entry *entries; /* by layer, then in the order of the block; a program goes by firn_adapter_entry_at */
     int n_entries;
     int64_t n_values;
     float *values; /* [n_values], 64-byte aligned */
@@ -85,12 +85,15 @@ FIRN_API firn_status firn_adapter_load(firn_context *ctx, const firn_model *mode
 FIRN_API firn_status firn_adapter_save(firn_context *ctx, const firn_adapter *adapter, const float *values,
                                        const char *path);
 FIRN_API void firn_adapter_destroy(firn_adapter *adapter);
+/* The i-th of adapter->n_entries; NULL past the last. Entries may grow: do not step through them by their size. */
+FIRN_API const firn_adapter_entry *firn_adapter_entry_at(const firn_adapter *adapter, int i);
 
 /* ---- sessions: compute with a model and an adapter on a device ---- */
 
 typedef struct firn_session firn_session;
 
 typedef struct {
+    size_t size;           /* sizeof(firn_session_params) */
     int64_t n_tokens;      /* most tokens of one pass (windows x context) */
     bool train;            /* gradients will be asked for */
     bool router_losses;    /* those of firn_session_router_losses will be; a dense model has none */
@@ -99,6 +102,7 @@ typedef struct {
 
 /* Bytes of anonymous memory, known before anything of it is allocated. */
 typedef struct {
+    size_t size; /* sizeof(firn_session_memory), set before the call */
     uint64_t arenas, work, adapter, gradients, inputs, head, total;
     uint64_t gathered; /* experts that the file keeps apart at uneven distances: a block in training, and tables */
     uint64_t least;    /* what total would be with the activations of no block kept */
@@ -109,6 +113,7 @@ typedef struct {
 
 /* One pass: windows of `context` tokens lie one after the other. */
 typedef struct {
+    size_t size; /* sizeof(firn_batch) */
     int64_t n_tokens;
     const int32_t *tokens;   /* [n_tokens] */
     const int32_t *targets;  /* [n_tokens] the next token to predict here, or -1 */

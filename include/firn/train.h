@@ -23,6 +23,7 @@ extern "C" {
 #define FIRN_UNSET INT64_MIN
 
 typedef struct {
+    size_t size; /* sizeof(firn_train_options): firn_train_options_init sets it */
     const char *model, *data, *output;
     const char *eval_data;    /* JSONL; takes the place of eval_split */
     const char *adapter;      /* an adapter to go on from */
@@ -42,9 +43,15 @@ typedef struct {
     int64_t warmup, rank, seed, save_every, eval_every, keep;
 } firn_train_options;
 
-FIRN_API void firn_train_options_init(firn_train_options *options); /* everything unset */
+/* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */
+FIRN_API void firn_train_options_init_sized(firn_train_options *options, size_t size);
+static inline void firn_train_options_init(firn_train_options *options)
+{
+    firn_train_options_init_sized(options, sizeof *options);
+}
 
 typedef struct {
+    size_t size;                           /* sizeof(firn_progress) of the library */
     int64_t step, steps, tokens;           /* tokens of this step, padding not counted */
     double loss, eval_loss;                /* eval_loss: the last one, NAN before the first */
     double router_aux_loss, router_z_loss; /* means over the expert blocks, unweighted; NAN where not asked for */
@@ -55,6 +62,7 @@ typedef struct {
 
 /* How a run talks to whoever started it. Every function may be NULL. */
 typedef struct {
+    size_t size; /* sizeof(firn_watch) */
     void *user;
     void (*say)(void *user, const char *line);                   /* a sentence for people: plan, notes, warnings */
     void (*progress)(void *user, const firn_progress *progress); /* after each step */
@@ -62,6 +70,7 @@ typedef struct {
 } firn_watch;
 
 typedef struct {
+    size_t size;                              /* sizeof(firn_train_result), set before the call */
     bool finished;                            /* false: stopped on request */
     bool was_finished;                        /* a resumed run had nothing left to do */
     int64_t step;                             /* how far it came */
@@ -82,6 +91,7 @@ FIRN_API firn_status firn_train_resume(firn_context *ctx, const char *folder, co
                                        int flags, const firn_watch *watch, firn_train_result *result);
 
 typedef struct {
+    size_t size; /* sizeof(firn_eval_result), set before the call */
     int64_t samples, tokens, target_tokens;
     double loss, perplexity;
 } firn_eval_result;

@@ -1,6 +1,7 @@
 #include "core/context.h"
 
 #include "core/pool.h"
+#include "core/sized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,14 +58,17 @@ static void std_free(void *user, void *memory)
 firn_context *firn_context_create(const firn_context_params *params)
 {
     static const firn_allocator standard = {std_alloc, std_realloc, std_free, NULL};
-    const firn_allocator a = params && params->allocator.alloc ? params->allocator : standard;
-    firn_context *ctx = a.alloc(a.user, sizeof *ctx);
+    firn_context_params p = {0};
 
+    if (params && FIRN_TAKE(NULL, firn_context_params, allocator, params, &p) != FIRN_OK)
+        return NULL;
+    const firn_allocator a = p.allocator.alloc ? p.allocator : standard;
+    firn_context *ctx = a.alloc(a.user, sizeof *ctx);
     if (!ctx)
         return NULL;
     memset(ctx, 0, sizeof *ctx);
     ctx->allocator = a;
-    ctx->n_threads = params && params->n_threads > 0 ? params->n_threads : firn_cpu_count();
+    ctx->n_threads = p.n_threads > 0 ? p.n_threads : firn_cpu_count();
     if (ctx->n_threads > MOST_THREADS)
         ctx->n_threads = MOST_THREADS;
     return ctx;

@@ -2,6 +2,7 @@
  * graph's operations use (cpu/gemm.h). Nothing is computed here and nothing allocated. */
 #include "firn/kernels.h"
 
+#include "core/sized.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
 #include "format/format.h"
@@ -301,9 +302,6 @@ static firn_status describe_routed(firn_context *ctx, call *c)
 /* All that can be said without addresses. */
 static firn_status describe(firn_context *ctx, const firn_product *p, call *c)
 {
-    if (!ctx)
-        return FIRN_ERR_ARGUMENT;
-    FIRN_EXPECT(ctx, p, "the product must not be null");
     FIRN_EXPECT(ctx, (unsigned)p->kind <= FIRN_PRODUCT_OUT_PROD_ID, "%d is no kind of product", (int)p->kind);
     const char *name = kinds[p->kind].name;
     const bool dense = p->kind == FIRN_PRODUCT_MUL_MAT || p->kind == FIRN_PRODUCT_OUT_PROD;
@@ -324,11 +322,22 @@ static firn_status describe(firn_context *ctx, const firn_product *p, call *c)
     return FIRN_OK;
 }
 
-firn_status firn_product_work_bytes(firn_context *ctx, const firn_product *product, size_t *bytes)
+/* The caller's product, as it is known here. */
+static firn_status take(firn_context *ctx, const firn_product *given, firn_product *product)
 {
+    if (!ctx)
+        return FIRN_ERR_ARGUMENT;
+    FIRN_EXPECT(ctx, given, "the product must not be null");
+    return FIRN_TAKE(ctx, firn_product, out, given, product);
+}
+
+firn_status firn_product_work_bytes(firn_context *ctx, const firn_product *given, size_t *bytes)
+{
+    firn_product product;
     call c;
 
-    FIRN_TRY(describe(ctx, product, &c));
+    FIRN_TRY(take(ctx, given, &product));
+    FIRN_TRY(describe(ctx, &product, &c));
     FIRN_EXPECT(ctx, bytes, "the place for the workspace's size must not be null");
     *bytes = c.empty ? 0 : firn_gemm_work_bytes(&c.gemm, c.n_threads);
     return FIRN_OK;
@@ -387,11 +396,13 @@ static void run(void *argument, firn_team team)
     firn_gemm_run(l->gemm, l->work, team, &l->fault);
 }
 
-firn_status firn_product_run(firn_context *ctx, const firn_product *product, void *work, size_t work_bytes)
+firn_status firn_product_run(firn_context *ctx, const firn_product *given, void *work, size_t work_bytes)
 {
+    firn_product product;
     call c;
 
-    FIRN_TRY(describe(ctx, product, &c));
+    FIRN_TRY(take(ctx, given, &product));
+    FIRN_TRY(describe(ctx, &product, &c));
     if (c.empty)
         return FIRN_OK;
     FIRN_TRY(check_addresses(ctx, &c, work, work_bytes));
@@ -400,7 +411,7 @@ firn_status firn_product_run(firn_context *ctx, const firn_product *product, voi
     FIRN_TRY(firn_context_run(ctx, c.n_threads, run, &l));
     if (!l.fault.found)
         return FIRN_OK;
-    const char *name = kinds[product->kind].name;
+    const char *name = kinds[product.kind].name;
     const long long slot = LL(l.fault.slot % g->n_used), token = LL(l.fault.slot / g->n_used);
     if (l.fault.outside)
         return firn_fail(

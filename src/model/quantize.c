@@ -1,9 +1,10 @@
 /* Weights are decoded and encoded in pieces of 4096, which every block size divides, so that memory does not depend on
  * the model nor on its largest tensor: a round of pieces is read, encoded into one buffer and written, and its pages of
  * the input are given back. */
-#include "model/quantize.h"
+#include "firn/quantize.h"
 
 #include "core/pool.h"
+#include "core/sized.h"
 #include "format/encode.h"
 #include "format/fallback.h"
 #include "format/format.h"
@@ -175,7 +176,8 @@ static firn_status describe(job *j)
 
 static firn_status write_all(job *j)
 {
-    firn_quantize_step step = {.count = (int64_t)firn_gguf_n_tensors(j->in), .bytes = j->report->bytes_in};
+    firn_quantize_step step = {
+        .size = sizeof step, .count = (int64_t)firn_gguf_n_tensors(j->in), .bytes = j->report->bytes_in};
 
     for (; step.index < step.count; step.index++) {
         const firn_gguf_tensor *t = firn_gguf_tensor_at(j->in, (size_t)step.index);
@@ -199,20 +201,26 @@ static firn_status write_all(job *j)
 
 static firn_status check_target(firn_context *ctx, firn_type type)
 {
+    if (!firn_type_name(type))
+        return firn_fail(ctx, FIRN_ERR_ARGUMENT, "%d is no type", (int)type);
     if (!firn_format_encoder(type))
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "type %s can be read here but not written", firn_type_name(type));
     return FIRN_OK;
 }
 
 firn_status firn_quantize(firn_context *ctx, const char *in, const char *out, const firn_quantize_options *options,
-                          firn_quantize_report *report)
+                          firn_quantize_report *result)
 {
-    job j = {.ctx = ctx, .options = options, .report = report};
+    FIRN_GIVEN(ctx, ctx, in, out, options);
+    firn_quantize_options o;
+    firn_quantize_report report = {.size = sizeof report};
+    job j = {.ctx = ctx, .options = &o, .report = &report};
 
-    *report = (firn_quantize_report){0};
-    FIRN_TRY(check_target(ctx, options->type));
-    FIRN_TRY(options->experts ? check_target(ctx, *options->experts) : FIRN_OK);
-    FIRN_TRY(options->output ? check_target(ctx, *options->output) : FIRN_OK);
+    FIRN_TRY(FIRN_TAKE(ctx, firn_quantize_options, user, options, &o));
+    FIRN_TRY(result ? FIRN_ROOM(ctx, firn_quantize_report, bytes_out, result) : FIRN_OK);
+    FIRN_TRY(check_target(ctx, o.type));
+    FIRN_TRY(o.experts ? check_target(ctx, *o.experts) : FIRN_OK);
+    FIRN_TRY(o.output ? check_target(ctx, *o.output) : FIRN_OK);
     FIRN_TRY(firn_gguf_open(ctx, in, &j.in));
     firn_status s = firn_gguf_writer_create(ctx, &j.out);
     if (s == FIRN_OK && !(j.packed = firn_alloc(ctx, (size_t)PIECES * PIECE * sizeof(float))))
@@ -228,5 +236,7 @@ firn_status firn_quantize(firn_context *ctx, const char *in, const char *out, co
     firn_free(ctx, j.packed);
     firn_gguf_writer_destroy(j.out);
     firn_gguf_close(j.in);
+    if (result)
+        firn_sized_give(result, &report);
     return s;
 }

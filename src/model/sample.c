@@ -1,7 +1,8 @@
 /* Sampling; see sample.h. */
-#include "model/sample.h"
+#include "firn/sample.h"
 
 #include "core/random.h"
+#include "core/sized.h"
 
 #include <math.h>
 
@@ -23,20 +24,33 @@ struct firn_sampler {
     candidate *candidates; /* [n_vocab]: a heap, and behind it what was taken from it, the best last */
 };
 
+static firn_status check(firn_context *ctx, const firn_sample_params *p)
+{
+    FIRN_EXPECT(ctx, p->temperature >= 0 && isfinite(p->temperature),
+                "the temperature is a number of at least 0, not %g", (double)p->temperature);
+    FIRN_EXPECT(ctx, p->repeat_penalty > 0 && isfinite(p->repeat_penalty),
+                "the repeat penalty is a positive number (1: none), not %g", (double)p->repeat_penalty);
+    FIRN_EXPECT(ctx, p->top_k >= 0, "top-k is at least 0 (all), not %lld", (long long)p->top_k);
+    FIRN_EXPECT(ctx, p->top_p >= 0 && p->top_p <= 1, "top-p is a probability (1: all), not %g", (double)p->top_p);
+    FIRN_EXPECT(ctx, p->min_p >= 0 && p->min_p <= 1, "min-p is a part of 1 (0: all), not %g", (double)p->min_p);
+    return FIRN_OK;
+}
+
 firn_status firn_sampler_create(firn_context *ctx, const firn_sample_params *params, int64_t n_vocab,
                                 firn_sampler **sampler)
 {
+    FIRN_GIVEN(ctx, ctx, params, sampler);
+    firn_sample_params p;
+
     *sampler = NULL;
+    FIRN_TRY(FIRN_TAKE(ctx, firn_sample_params, seed, params, &p));
     FIRN_EXPECT(ctx, n_vocab >= 1, "there is nothing to choose from");
-    FIRN_EXPECT(ctx, params->temperature >= 0 && params->repeat_penalty > 0,
-                "the temperature %g cannot be negative, and "
-                "the repeat penalty %g must be positive",
-                (double)params->temperature, (double)params->repeat_penalty);
+    FIRN_TRY(check(ctx, &p));
     firn_sampler *s = firn_alloc_zeroed(ctx, 1, sizeof *s);
     if (!s)
         return FIRN_ERR_MEMORY;
     s->ctx = ctx;
-    s->params = *params;
+    s->params = p;
     s->n_vocab = n_vocab;
     s->candidates = firn_alloc(ctx, (size_t)n_vocab * sizeof *s->candidates);
     if (!s->candidates) {
@@ -57,6 +71,8 @@ void firn_sampler_destroy(firn_sampler *s)
 
 void firn_sampler_saw(firn_sampler *s, int32_t token)
 {
+    if (!s)
+        return;
     s->recent[s->at] = token;
     s->at = (s->at + 1) % RECENT;
     s->n_recent += s->n_recent < RECENT;
@@ -164,6 +180,8 @@ int32_t firn_sampler_next(firn_sampler *s, const float *logits)
 {
     int32_t token = 0;
 
+    if (!s || !logits)
+        return -1;
     for (int64_t i = 0; i < s->n_vocab; i++)
         s->candidates[i] = (candidate){.id = (int32_t)i, .logit = logits[i]};
     if (s->params.repeat_penalty != 1)

@@ -11,6 +11,7 @@
  *
  * Called by train/step.c and the commands; calls block.h (one block), ends.h (embedding, head), weights.h. */
 #include "core/graph.h"
+#include "core/sized.h"
 #include "model/block.h"
 #include "model/ends.h"
 
@@ -347,6 +348,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
     const uint64_t limit = s->params.memory_limit;
 
     *m = (firn_session_memory){
+        .size = sizeof *m,
         .work = p->work,
         .head = p->head,
         .inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2) +
@@ -423,12 +425,14 @@ static firn_status allocate(firn_session *s)
 }
 
 static firn_status prepare(firn_context *ctx, firn_device *device, const firn_model *model, firn_adapter *adapter,
-                           const firn_session_params *params, firn_session **session, pass **largest)
+                           const firn_session_params *given, firn_session **session, pass **largest)
 {
-    FIRN_EXPECT(ctx, params->n_tokens >= 1 && params->n_tokens <= 1 << 24, "a pass has 1 to %d tokens, not %lld",
-                1 << 24, (long long)params->n_tokens);
-    FIRN_EXPECT(ctx, adapter || !params->train, "training needs an adapter");
-    FIRN_EXPECT(ctx, !params->train || adapter->n_values > 0, "there is nothing to train: the adapter is empty");
+    firn_session_params params;
+    FIRN_TRY(FIRN_TAKE(ctx, firn_session_params, memory_limit, given, &params));
+    FIRN_EXPECT(ctx, params.n_tokens >= 1 && params.n_tokens <= 1 << 24, "a pass has 1 to %d tokens, not %lld", 1 << 24,
+                (long long)params.n_tokens);
+    FIRN_EXPECT(ctx, adapter || !params.train, "training needs an adapter");
+    FIRN_EXPECT(ctx, !params.train || adapter->n_values > 0, "there is nothing to train: the adapter is empty");
 
     firn_session *s = *session = firn_alloc_zeroed(ctx, 1, sizeof *s);
     if (!s)
@@ -437,11 +441,11 @@ static firn_status prepare(firn_context *ctx, firn_device *device, const firn_mo
     s->device = device;
     s->model = model;
     s->adapter = adapter;
-    s->params = *params;
+    s->params = params;
     s->n_layer = model->hp.n_layer;
     s->d = model->hp.n_embd;
     FIRN_TRY(find_entries(s));
-    FIRN_TRY(pass_plan(s, params->n_tokens, largest));
+    FIRN_TRY(pass_plan(s, params.n_tokens, largest));
     return plan_memory(s, *largest);
 }
 
@@ -476,10 +480,11 @@ firn_status firn_session_plan(firn_context *ctx, firn_device *device, const firn
     FIRN_GIVEN(ctx, ctx, device, model, params, memory);
     firn_session *s = NULL;
     pass *largest = NULL;
-    const firn_status status = prepare(ctx, device, model, (firn_adapter *)adapter, params, &s, &largest);
 
+    FIRN_TRY(FIRN_ROOM(ctx, firn_session_memory, flops_per_token, memory));
+    const firn_status status = prepare(ctx, device, model, (firn_adapter *)adapter, params, &s, &largest);
     if (status == FIRN_OK)
-        *memory = s->memory;
+        firn_sized_give(memory, &s->memory);
     if (s)
         pass_destroy(s, largest);
     firn_session_destroy(s);
@@ -696,21 +701,23 @@ static firn_status diagnose(firn_session *s, pass *p, int64_t n_targets, bool gr
     return firn_fail(s->ctx, FIRN_ERR_DEVICE, "a sum over the pass is not finite, though each of its values is");
 }
 
-static firn_status train_pass(firn_session *s, const firn_batch *batch, bool gradient, float weight, double *loss,
+static firn_status train_pass(firn_session *s, const firn_batch *given, bool gradient, float weight, double *loss,
                               int64_t *n_targets)
 {
+    firn_batch batch;
     pass *p;
 
-    FIRN_EXPECT(s->ctx, batch && loss && n_targets && batch->targets, "a pass needs a batch with targets");
-    FIRN_TRY(pass_get(s, batch->n_tokens, &p));
-    FIRN_TRY(bring(s, p, batch, true, n_targets));
+    FIRN_TRY(FIRN_TAKE(s->ctx, firn_batch, router_weight, given, &batch));
+    FIRN_EXPECT(s->ctx, batch.targets, "a pass needs a batch with targets");
+    FIRN_TRY(pass_get(s, batch.n_tokens, &p));
+    FIRN_TRY(bring(s, p, &batch, true, n_targets));
     if (gradient) {
         for (int64_t i = 0; i < p->loss->chunk; i++)
             s->host_loss[i] = weight;
         FIRN_TRY(firn_buffer_write(s->loss, 0, s->host_loss, (size_t)p->loss->chunk * sizeof(float)));
         if (s->router)
-            FIRN_TRY(firn_buffer_write(s->router, 2 * (size_t)s->n_layer * sizeof(float), batch->router_weight,
-                                       sizeof batch->router_weight));
+            FIRN_TRY(firn_buffer_write(s->router, 2 * (size_t)s->n_layer * sizeof(float), batch.router_weight,
+                                       sizeof batch.router_weight));
     }
     FIRN_TRY(forward(s, p, 0));
     FIRN_TRY(head(s, p, *n_targets, gradient, 0));
@@ -748,11 +755,13 @@ firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float 
 {
     FIRN_GIVEN(s ? s->ctx : NULL, s, batch, logits);
     const int64_t v = s->model->hp.n_vocab;
+    firn_batch b;
     pass *p;
     int64_t n;
 
-    FIRN_TRY(pass_get(s, batch->n_tokens, &p));
-    FIRN_TRY(bring(s, p, batch, false, &n));
+    FIRN_TRY(FIRN_TAKE(s->ctx, firn_batch, router_weight, batch, &b));
+    FIRN_TRY(pass_get(s, b.n_tokens, &p));
+    FIRN_TRY(bring(s, p, &b, false, &n));
     FIRN_TRY(forward(s, p, 0));
     const size_t behind = (firn_plan_arena_bytes(p->logits->plan) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     for (int64_t at = 0; at < n; at += p->logits->chunk) {

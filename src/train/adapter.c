@@ -136,6 +136,11 @@ void firn_adapter_destroy(firn_adapter *ad)
     firn_free(ad->ctx, ad);
 }
 
+const firn_adapter_entry *firn_adapter_entry_at(const firn_adapter *ad, int i)
+{
+    return ad && i >= 0 && i < ad->n_entries ? &ad->entries[i] : NULL;
+}
+
 /* ---- targets ---- */
 
 /* Calls visit for every weight of the model, blocks first, each in the order of tensors.def, then output.weight and

@@ -1,5 +1,6 @@
 /* The loss of a data set under a model and an adapter. A whole run without training: windows, passes,
  * firn_session_loss. */
+#include "core/sized.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -39,7 +40,8 @@ static firn_status evaluate(firn_run *run, firn_eval_result *result)
     FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
     FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
     FIRN_TRY(firn_packing_loss(run->session, run->data, &run->held_packing, o->batch, &run->pass, &sum));
-    *result = (firn_eval_result){.samples = run->data->lines - run->data->empty - run->data->untrained,
+    *result = (firn_eval_result){.size = sizeof *result,
+                                 .samples = run->data->lines - run->data->empty - run->data->untrained,
                                  .tokens = sum.tokens,
                                  .target_tokens = sum.target_tokens,
                                  .loss = sum.loss / (double)sum.target_tokens};
@@ -51,12 +53,18 @@ firn_status firn_eval(firn_context *ctx, const firn_train_options *options, cons
                       firn_eval_result *result)
 {
     FIRN_GIVEN(ctx, ctx, options, result);
-    firn_run run = {.ctx = ctx, .watch = watch, .record.options = *options, .metrics.fd = -1};
+    firn_run run = {.ctx = ctx, .metrics.fd = -1};
+    firn_eval_result r;
 
+    FIRN_TRY(FIRN_ROOM(ctx, firn_eval_result, perplexity, result));
+    FIRN_TRY(firn_run_watched_by(&run, watch));
+    FIRN_TRY(firn_train_options_take(ctx, options, &run.record.options));
     firn_arena_init(&run.arena, ctx, 0);
     firn_status s = open_model(&run);
     if (s == FIRN_OK)
-        s = evaluate(&run, result);
+        s = evaluate(&run, &r);
     firn_run_close(&run);
+    if (s == FIRN_OK)
+        firn_sized_give(result, &r);
     return s;
 }

@@ -1,6 +1,7 @@
 /* Options: see options.h. */
 #include "train/options.h"
 
+#include "core/sized.h"
 #include "train/schedule.h"
 
 #include <ctype.h>
@@ -69,11 +70,30 @@ static void *field(const firn_train_options *options, const firn_train_option *o
     return (char *)(uintptr_t)options + o->offset;
 }
 
-void firn_train_options_init(firn_train_options *options)
+/* What the first form of the struct ended with: new fields come behind it. */
+#define FIRST_BYTES FIRN_THROUGH(firn_train_options, keep)
+
+firn_status firn_train_options_take(firn_context *ctx, const firn_train_options *given, firn_train_options *options)
 {
-    if (!options)
+    firn_train_options whole;
+
+    firn_train_options_init(&whole);
+    FIRN_TRY(firn_sized_take(ctx, "firn_train_options", FIRST_BYTES, given, options, sizeof *options));
+    /* Fields that the caller's form does not have are unset, which is not zero. */
+    const size_t size = given->size ? given->size : FIRST_BYTES;
+    if (size < sizeof whole)
+        memcpy((char *)options + size, (char *)&whole + size, sizeof whole - size);
+    return FIRN_OK;
+}
+
+void firn_train_options_init_sized(firn_train_options *given, size_t size)
+{
+    firn_train_options whole, *options = &whole;
+
+    if (!given || size < sizeof given->size)
         return;
     memset(options, 0, sizeof *options);
+    options->size = size;
     for (int i = 0; i < firn_n_train_options; i++) {
         const firn_train_option *o = &firn_train_option_table[i];
         if (o->kind == 's')
@@ -83,6 +103,8 @@ void firn_train_options_init(firn_train_options *options)
         else if (o->kind == 'f')
             *(double *)field(options, o) = NAN;
     }
+    memset(given, 0, size);
+    memcpy(given, options, size < sizeof whole ? size : sizeof whole);
 }
 
 bool firn_train_option_is_set(const firn_train_options *options, const firn_train_option *o)

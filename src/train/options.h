@@ -21,6 +21,8 @@ typedef struct {
 extern const firn_train_option firn_train_option_table[];
 extern const int firn_n_train_options;
 
+/* The caller's options in our form: see firn/firn.h about sizes. */
+firn_status firn_train_options_take(firn_context *ctx, const firn_train_options *given, firn_train_options *options);
 bool firn_train_option_is_set(const firn_train_options *options, const firn_train_option *option);
 /* Every number in its range, the schedule one that exists, the memory limit readable. */
 firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options);

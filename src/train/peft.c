@@ -20,7 +20,7 @@
  * bytes.
  *
  * Called by cmd/export.c. */
-#include "train/peft.h"
+#include "firn/export.h"
 
 #include "core/buffer.h"
 #include "core/file.h"
@@ -528,7 +528,7 @@ static firn_status export_to(exporting *x, const char *folder)
 firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
                                      const char *folder, int64_t *n_tensors)
 {
-    FIRN_EXPECT(ctx, model && adapter && folder, "firn_adapter_export_peft needs a model, an adapter and a folder");
+    FIRN_GIVEN(ctx, ctx, model, adapter, folder);
     exporting x = {.ctx = ctx, .model = model, .adapter = adapter};
     const firn_status s = export_to(&x, folder);
     if (n_tensors)

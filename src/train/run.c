@@ -6,6 +6,7 @@
 #include "train/run.h"
 
 #include "core/file.h"
+#include "core/sized.h"
 #include "train/machine.h"
 #include "train/proof.h"
 #include "train/report.h"
@@ -62,9 +63,10 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
 
 static void show_progress(firn_run *run, const firn_step_result *step, double seconds_left)
 {
-    if (!run->watch || !run->watch->progress)
+    if (!run->watch.progress)
         return;
-    const firn_progress p = {.step = run->at.step,
+    const firn_progress p = {.size = sizeof p,
+                             .step = run->at.step,
                              .steps = run->record.steps,
                              .tokens = step->tokens,
                              .loss = step->loss,
@@ -77,7 +79,7 @@ static void show_progress(firn_run *run, const firn_step_result *step, double se
                              .seconds = run->at.seconds,
                              .seconds_left = seconds_left,
                              .memory = firn_memory_anonymous()};
-    run->watch->progress(run->watch->user, &p);
+    run->watch.progress(run->watch.user, &p);
 }
 
 /* ---- checkpoints ---- */
@@ -382,12 +384,20 @@ static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
     return s;
 }
 
-static void begin(firn_run *run, firn_context *ctx, int flags, const firn_watch *watch, firn_train_result *result)
+static firn_train_result no_result(void)
 {
-    *run = (firn_run){.ctx = ctx, .watch = watch, .flags = flags, .packed = -1, .metrics.fd = -1};
+    return (firn_train_result){
+        .size = sizeof(firn_train_result), .loss = NAN, .eval_loss_before = NAN, .eval_loss = NAN};
+}
+
+static firn_status begin(firn_run *run, firn_context *ctx, int flags, const firn_watch *watch,
+                         const firn_train_result *result)
+{
+    *run = (firn_run){.ctx = ctx, .flags = flags, .packed = -1, .metrics.fd = -1};
     firn_arena_init(&run->arena, ctx, 0);
     run->at.eval_loss_before = run->at.eval_loss = NAN;
-    *result = (firn_train_result){.loss = NAN, .eval_loss_before = NAN, .eval_loss = NAN};
+    FIRN_TRY(FIRN_ROOM(ctx, firn_train_result, report, result));
+    return firn_run_watched_by(run, watch);
 }
 
 /* ---- a new run ---- */
@@ -484,14 +494,18 @@ firn_status firn_train(firn_context *ctx, const firn_train_options *options, int
                        firn_train_result *result)
 {
     FIRN_GIVEN(ctx, ctx, options, result);
+    firn_train_result r = no_result();
     firn_run run;
 
-    begin(&run, ctx, flags, watch, result);
-    run.record.options = *options;
-    const firn_status s = new_run(&run, result);
+    FIRN_TRY(begin(&run, ctx, flags, watch, result));
+    firn_status s = firn_train_options_take(ctx, options, &run.record.options);
+    const char *output = run.record.options.output;
+    if (s == FIRN_OK)
+        s = new_run(&run, &r);
     firn_run_close(&run);
     if (s != FIRN_OK) /* a refused run leaves no empty folder */
-        firn_unmake_folder(options->output, run.made);
+        firn_unmake_folder(output, run.made);
+    firn_sized_give(result, &r);
     return s;
 }
 
@@ -576,10 +590,15 @@ firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_
                               const firn_watch *watch, firn_train_result *result)
 {
     FIRN_GIVEN(ctx, ctx, folder, options, result);
+    firn_train_result r = no_result();
+    firn_train_options changed;
     firn_run run;
 
-    begin(&run, ctx, flags, watch, result);
-    const firn_status s = resume_run(&run, folder, options, result);
+    FIRN_TRY(begin(&run, ctx, flags, watch, result));
+    firn_status s = firn_train_options_take(ctx, options, &changed);
+    if (s == FIRN_OK)
+        s = resume_run(&run, folder, &changed, &r);
     firn_run_close(&run);
+    firn_sized_give(result, &r);
     return s;
 }

@@ -12,7 +12,7 @@
 
 typedef struct {
     firn_context *ctx;
-    const firn_watch *watch;
+    firn_watch watch; /* functions may be NULL */
     int flags;
     char folder[FIRN_PATH_BYTES];
     firn_lock *lock;  /* of the folder */
@@ -51,6 +51,9 @@ typedef struct {
 } firn_step_result;
 
 /* ---- setup.c ---- */
+
+/* Whoever watches (NULL: nobody), in our form. */
+firn_status firn_run_watched_by(firn_run *run, const firn_watch *watch);
 
 /* Says a sentence to whoever watches. */
 void firn_run_say(const firn_run *run, const char *format, ...) FIRN_PRINTF(2, 3);

@@ -1,5 +1,6 @@
 /* A run is put together: model, data, adapter, what follows from them, and the plan of its memory. */
 #include "core/file.h"
+#include "core/sized.h"
 #include "model/model.h"
 #include "train/machine.h"
 #include "train/run.h"
@@ -12,17 +13,22 @@
 
 enum { DEFAULT_CONTEXT = 512 };
 
+firn_status firn_run_watched_by(firn_run *run, const firn_watch *watch)
+{
+    return watch ? FIRN_TAKE(run->ctx, firn_watch, stop, watch, &run->watch) : FIRN_OK;
+}
+
 void firn_run_say(const firn_run *run, const char *format, ...)
 {
     char line[2048];
     va_list args;
 
-    if (!run->watch || !run->watch->say)
+    if (!run->watch.say)
         return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    run->watch->say(run->watch->user, line);
+    run->watch.say(run->watch.user, line);
 }
 
 firn_status firn_run_say_text(const firn_run *run, firn_text *text)
@@ -37,7 +43,7 @@ firn_status firn_run_say_text(const firn_run *run, firn_text *text)
 
 bool firn_run_stop_wanted(const firn_run *run)
 {
-    return run->watch && run->watch->stop && run->watch->stop(run->watch->user);
+    return run->watch.stop && run->watch.stop(run->watch.user);
 }
 
 /* ---- open ---- */
@@ -462,7 +468,7 @@ firn_status firn_run_plan(firn_run *run)
 {
     const firn_train_options *o = &run->record.options;
     const firn_model_info *info = firn_model_get_info(run->model);
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
 
     if (o->memory_limit)
         FIRN_TRY(firn_parse_bytes(run->ctx, o->memory_limit, &run->memory_limit));

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     firn_gguf *g;
     firn_model *m;
     firn_device *device;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
 
     if (!ctx)
         return 0;

@@ -14,7 +14,7 @@ class Array(ctypes.Structure):
 
 
 class Product(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int), ("precision", ctypes.c_int), ("n_threads", ctypes.c_int), ("accumulate", ctypes.c_bool), ("w", Array), ("x", Array),
+    _fields_ = [("size", ctypes.c_size_t), ("kind", ctypes.c_int), ("precision", ctypes.c_int), ("n_threads", ctypes.c_int), ("accumulate", ctypes.c_bool), ("w", Array), ("x", Array),
                 ("dy", Array), ("ids", Array), ("table", Array), ("out", Array)]
 
 

@@ -273,7 +273,7 @@ static void null_in_model_h(void **state)
     firn_model *m = NULL;
     firn_adapter *a = NULL;
     firn_session *session = NULL;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     firn_generator *generator = NULL;
     const int32_t tokens[8] = {1}, zeros[8] = {0};
     firn_batch batch = {.n_tokens = 8, .tokens = tokens, .targets = tokens, .position = tokens};
@@ -369,8 +369,8 @@ static void null_in_model_h(void **state)
 static void null_in_train_h(void **state)
 {
     firn_train_options o;
-    firn_train_result result;
-    firn_eval_result evaluated;
+    firn_train_result result = {.size = sizeof result};
+    firn_eval_result evaluated = {.size = sizeof evaluated};
 
     (void)state;
     firn_train_options_init(NULL);
@@ -832,10 +832,11 @@ static char *slurp(const char *path)
     return text;
 }
 
-/* Every function that include/firn declares is called in this file. */
+/* Every function that include/firn declares is called in this file or in test_sizes.c. */
 static void every_call_is_here(void **state)
 {
-    char *here = slurp(FIRN_SOURCE_DIR "/tests/unit/test_arguments.c");
+    char *here = slurp(FIRN_SOURCE_DIR "/tests/unit/test_arguments.c"),
+         *there = slurp(FIRN_SOURCE_DIR "/tests/unit/test_sizes.c");
     DIR *dir = opendir(FIRN_SOURCE_DIR "/include/firn");
     int n = 0;
 
@@ -854,7 +855,7 @@ static void every_call_is_here(void **state)
                    (name[-1] == '_' || (name[-1] >= '0' && name[-1] <= '9') || (name[-1] >= 'a' && name[-1] <= 'z')))
                 name--;
             snprintf(call, sizeof call, "%.*s(", (int)(open - name), name);
-            if (!strstr(here, call))
+            if (!strstr(here, call) && !strstr(there, call))
                 fail_msg("%s%s) is not tried here", e->d_name, call);
             n++;
         }
@@ -862,6 +863,7 @@ static void every_call_is_here(void **state)
     }
     closedir(dir);
     free(here);
+    free(there);
     assert_true(n > 180);
 }
 

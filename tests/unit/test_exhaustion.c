@@ -7,16 +7,16 @@
  * way; its own code does not always say so, but nothing may be held or left behind. */
 #include "core/file.h"
 #include "core/pool.h"
+#include "firn/export.h"
 #include "firn/kernels.h"
+#include "firn/quantize.h"
+#include "firn/sample.h"
 #include "firn/train.h"
-#include "model/quantize.h"
-#include "model/sample.h"
 #include "model/upcycle.h"
 #include "text/chat.h"
 #include "train/checkpoint.h"
 #include "train/jsonl.h"
 #include "train/language.h"
-#include "train/peft.h"
 #include "unit/countdown.h"
 #include "unit/families.h"
 #include "unit/smallest.h"
@@ -178,7 +178,7 @@ static firn_status random_models(firn_context *ctx)
 static firn_status quantize(firn_context *ctx)
 {
     const firn_quantize_options options = {.type = FIRN_Q8_0};
-    firn_quantize_report report;
+    firn_quantize_report report = {.size = sizeof report};
 
     return firn_quantize(ctx, "m.gguf", "out.gguf", &options, &report);
 }
@@ -394,7 +394,7 @@ static firn_status session(firn_context *ctx)
     firn_model *m = NULL;
     firn_adapter *a = NULL;
     firn_session *session = NULL;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     double loss;
     int64_t n;
     firn_status s = firn_device_open(ctx, "CPU", &device);
@@ -484,7 +484,7 @@ static firn_status finish_run(firn_status s)
 {
     const firn_train_options o = train_options();
     firn_train_options more;
-    firn_train_result result;
+    firn_train_result result = {.size = sizeof result};
 
     if (s != FIRN_OK) {
         firn_context *rich = firn_context_create(&(firn_context_params){.n_threads = 1});
@@ -504,7 +504,7 @@ static firn_status finish_run(firn_status s)
 static firn_status finetune(firn_context *ctx)
 {
     const firn_train_options o = train_options();
-    firn_train_result result;
+    firn_train_result result = {.size = sizeof result};
 
     return finish_run(firn_train(ctx, &o, 0, NULL, &result));
 }
@@ -513,7 +513,7 @@ static firn_status finetune(firn_context *ctx)
 static firn_status resume(firn_context *ctx)
 {
     firn_train_options more;
-    firn_train_result result;
+    firn_train_result result = {.size = sizeof result};
 
     assert_int_equal(system("cp -r begun run"), 0);
     firn_train_options_init(&more);
@@ -524,7 +524,7 @@ static firn_status resume(firn_context *ctx)
 static firn_status evaluate(firn_context *ctx)
 {
     firn_train_options o = train_options();
-    firn_eval_result result;
+    firn_eval_result result = {.size = sizeof result};
 
     o.output = NULL;
     return firn_eval(ctx, &o, NULL, &result);
@@ -674,7 +674,7 @@ static int setup(void **state)
     DO(firn_adapter_save(ctx, a, NULL, "a.gguf"));
     DO(firn_file_write(ctx, "d.jsonl", lines, sizeof lines - 1));
     firn_train_options o = train_options();
-    firn_train_result result;
+    firn_train_result result = {.size = sizeof result};
     o.output = "begun";
     o.steps = 1;
     DO(firn_train(ctx, &o, 0, NULL, &result));

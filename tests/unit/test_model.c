@@ -72,7 +72,7 @@ static outcome step_of(const char *name, int threads, uint64_t limit, int64_t n_
 {
     fixture f;
     firn_session *session;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     int64_t n_targets;
     outcome o = {0};
 
@@ -128,7 +128,7 @@ static void test_limit(void **state)
 {
     (void)state;
     fixture f;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     firn_session *session;
 
     open_case(&f, "qwen3moe", true, 1);
@@ -191,7 +191,7 @@ static void test_plan_is_kept(void **state)
     firn_model *model;
     firn_adapter *adapter;
     firn_session *session;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     double loss;
     int64_t n;
     enum { TOKENS = 192 };

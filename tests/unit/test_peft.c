@@ -5,8 +5,8 @@
 #include "unit/model.h"
 
 #include "core/file.h"
+#include "firn/export.h"
 #include "model/random_model.h"
-#include "train/peft.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #include "core/context.h"
 #include "core/file.h"
 #include "core/random.h"
+#include "firn/quantize.h"
 #include "format/encode.h"
 #include "format/format.h"
-#include "model/quantize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -135,7 +135,7 @@ static void each_tensor_gets_its_type(void **state)
     const firn_type experts = FIRN_MXFP4, output = FIRN_Q6_K;
     told t = {0};
     firn_quantize_options o = {.type = FIRN_Q4_K, .experts = &experts, .output = &output, .begin = hear, .user = &t};
-    firn_quantize_report r;
+    firn_quantize_report r = {.size = sizeof r};
 
     (void)state;
     write_model(false);
@@ -158,7 +158,7 @@ static void without_an_output_the_embedding_is_it(void **state)
 {
     const firn_type output = FIRN_Q8_0;
     const firn_quantize_options o = {.type = FIRN_Q4_0, .output = &output};
-    firn_quantize_report r;
+    firn_quantize_report r = {.size = sizeof r};
     firn_gguf_writer *w;
     firn_gguf *g;
     float x[64] = {0};
@@ -183,7 +183,7 @@ static void without_an_output_the_embedding_is_it(void **state)
 static void what_cannot_be_is_refused(void **state)
 {
     firn_quantize_options o = {.type = FIRN_IQ1_S};
-    firn_quantize_report r;
+    firn_quantize_report r = {.size = sizeof r};
 
     (void)state;
     write_model(true);

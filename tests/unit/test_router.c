@@ -107,7 +107,7 @@ static outcome step_of(int threads, uint64_t limit, bool router_losses)
 {
     fixture f;
     firn_session *session;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     int64_t n;
     outcome o = {0};
 

@@ -1,8 +1,8 @@
-/* Sampling (model/sample.h) and what firn generate prints. */
+/* Sampling (firn/sample.h) and what firn generate prints. */
 #include "unit/unit.h"
 
 #include "core/random.h"
-#include "model/sample.h"
+#include "firn/sample.h"
 
 #include <math.h>
 #include <stdio.h>

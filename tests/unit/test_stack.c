@@ -169,7 +169,7 @@ static outcome run(const char *path)
 {
     fixture f;
     firn_session *session;
-    firn_session_memory memory;
+    firn_session_memory memory = {.size = sizeof memory};
     firn_generator *generator;
     const float *logits;
     int64_t n;

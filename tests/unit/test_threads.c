@@ -188,7 +188,7 @@ static void train(int n_threads, const char *output, char *files[2], size_t size
 {
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = n_threads});
     firn_train_options o;
-    firn_train_result result;
+    firn_train_result result = {.size = sizeof result};
     char path[512];
 
     firn_train_options_init(&o);

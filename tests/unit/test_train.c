@@ -131,8 +131,9 @@ typedef struct {
 static outcome go(const firn_train_options *o, const char *resume, int threads, int stop_at)
 {
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = threads});
-    outcome out = {.watcher.stop_at = stop_at};
-    const firn_watch watch = {&out.watcher, say, progress, stop};
+    outcome out = {.watcher.stop_at = stop_at, .result.size = sizeof out.result};
+    const firn_watch watch = {
+        .size = sizeof watch, .user = &out.watcher, .say = say, .progress = progress, .stop = stop};
 
     out.status =
         resume ? firn_train_resume(ctx, resume, o, 0, &watch, &out.result) : firn_train(ctx, o, 0, &watch, &out.result);

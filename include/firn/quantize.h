@@ -1,12 +1,16 @@
 /* A model written in other weight formats: tensor by tensor, in pieces, with little memory. */
-#ifndef FIRN_MODEL_QUANTIZE_H
-#define FIRN_MODEL_QUANTIZE_H
+#ifndef FIRN_QUANTIZE_H
+#define FIRN_QUANTIZE_H
 
-#include "core/context.h"
 #include "firn/gguf.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* What becomes of one tensor. */
 typedef struct {
+    size_t size;          /* sizeof(firn_quantize_step) of the library */
     int64_t index, count; /* which of how many */
     const firn_gguf_tensor *tensor;
     firn_type wanted, type; /* asked for, and what it gets; they differ where blocks do not divide a row */
@@ -14,6 +18,7 @@ typedef struct {
 } firn_quantize_step;
 
 typedef struct {
+    size_t size;    /* sizeof(firn_quantize_options) */
     firn_type type; /* FIRN_F32: everything, exactly; else of matrices whose names end in .weight and that are no
                      * norms or routers (those stay F32) */
     const firn_type *experts,
@@ -23,13 +28,18 @@ typedef struct {
 } firn_quantize_options;
 
 typedef struct {
+    size_t size; /* sizeof(firn_quantize_report), set before the call */
     int64_t n_tensors, n_changed, n_fallbacks;
     uint64_t bytes_in, bytes_out; /* of tensor data */
 } firn_quantize_report;
 
 /* Writes `out` (whole or not at all) from the model `in`; both may be one path. A tensor that has its type already is
- * copied. A weight that is not finite refuses the model by the tensor's name, unless it goes to F32, F16 or BF16. */
-firn_status firn_quantize(firn_context *ctx, const char *in, const char *out, const firn_quantize_options *options,
-                          firn_quantize_report *report);
+ * copied. Types are those of firn_type_can_encode. A weight that is not finite refuses the model by the tensor's name,
+ * unless it goes to F32, F16 or BF16. report may be NULL; after a failure it tells how far it came. */
+FIRN_API firn_status firn_quantize(firn_context *ctx, const char *in, const char *out,
+                                   const firn_quantize_options *options, firn_quantize_report *report);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
