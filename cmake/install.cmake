@@ -1,6 +1,5 @@
 # cmake --install: libraries, headers, firn.pc, the CMake package (firn::firn_shared, firn::firn_static), the command, its
 # man pages and completions.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS firn_static firn_shared EXPORT firn-targets
@@ -10,6 +9,10 @@ install(EXPORT firn-targets NAMESPACE firn:: DESTINATION ${CMAKE_INSTALL_LIBDIR}
 configure_package_config_file(cmake/firn-config.cmake.in ${CMAKE_BINARY_DIR}/firn-config.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/firn)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/firn-config-version.cmake COMPATIBILITY SameMinorVersion)
+set(FIRN_DL "")
+if(CMAKE_DL_LIBS)
+    set(FIRN_DL "-l${CMAKE_DL_LIBS}")
+endif()
 configure_file(cmake/firn.pc.in ${CMAKE_BINARY_DIR}/firn.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/firn-config.cmake ${CMAKE_BINARY_DIR}/firn-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/firn)

@@ -19,7 +19,7 @@ commands=$("$firn" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
     printf '.SH SYNOPSIS\n.B firn\nCOMMAND [arguments]\n.SH COMMANDS\n.nf\n'
     "$firn" --help | sed -n 's/^  \([a-z-]*  *.*\)/\1/p' | escape
     printf '.fi\n.SH EXIT STATUS\n0: done. 1: refused or failed. 2: usage. 130 after Ctrl\\-C and 143 after SIGTERM, with a checkpoint written.\n'
-    printf '.SH ENVIRONMENT\n.B FIRN_CPU\noverrides the kernel set of the CPU: scalar, vector, avx2, avx512, avx512vnni or neon; with \\-\\-precision bf16 scalar\\-bf16, avx512bf16 or amx.\n.SH SEE ALSO\n'
+    printf '.SH ENVIRONMENT\n.B FIRN_CPU\noverrides the kernel set of the CPU: scalar, vector, avx2, avx512, avx512vnni or neon; with \\-\\-precision bf16 scalar\\-bf16, avx512bf16 or amx.\n.TP\n.B FIRN_BACKENDS\nfolders, with colons between them, in which backends in shared objects (libfirn\-<name>.so) are looked for, before the library\(aqs own.\n.SH SEE ALSO\n'
     for c in $commands; do printf '.BR firn-%s (1)\n' "$c"; done
 } >"$out/firn.1"
 for c in $commands; do

@@ -1,7 +1,7 @@
 /* firn finetune: the options, what a person sees while it runs, and Ctrl-C. The run itself is train/run.c. */
 #include "cmd.h"
 #include "core/leftover.h"
-#include "train/machine.h"
+#include "core/machine.h"
 #include "train/options.h"
 
 #include <errno.h>

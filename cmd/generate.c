@@ -5,11 +5,11 @@
 
 #include "core/buffer.h"
 #include "core/file.h"
+#include "core/machine.h"
 #include "firn/sample.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
-#include "train/machine.h"
 
 #include <jansson.h>
 #include <stdlib.h>

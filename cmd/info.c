@@ -524,33 +524,47 @@ static int print_json(const summary *s)
     return put_json(root);
 }
 
-/* The CPU, then MTL0, MTL1... where there are any. */
+/* null for what is not known. */
+static json_t *json_count(uint64_t n)
+{
+    return n ? json_integer((json_int_t)n) : json_null();
+}
+
+static json_t *json_device(const firn_device_info *d)
+{
+    json_t *precisions = json_array();
+
+    for (int p = 0; firn_precision_name((firn_precision)p); p++)
+        if (d->precisions >> p & 1)
+            json_array_append_new(precisions, json_string(firn_precision_name((firn_precision)p)));
+    return json_pack("{so so so so so sb so so so}", "name", cmd_json_text(d->name, strlen(d->name)), "about",
+                     cmd_json_text(d->about, strlen(d->about)), "backend",
+                     cmd_json_text(d->backend, strlen(d->backend)), "memory_total", json_count(d->memory_total),
+                     "memory_free", json_count(d->memory_free), "host_memory", d->host_memory, "precisions", precisions,
+                     "units", json_count((uint64_t)d->units), "error",
+                     d->error[0] ? cmd_json_text(d->error, strlen(d->error)) : json_null());
+}
+
+/* The CPU, then those of other backends; what cannot be used is told, and is no failure. */
 static int list_devices(firn_context *ctx, bool json)
 {
+    const int n = firn_device_count();
     json_t *list = json_array();
-    char name[16] = "CPU";
-    firn_status s;
 
-    for (int i = 0;; i++) {
-        firn_device *device;
-        s = firn_device_open(ctx, name, &device);
-        if (s != FIRN_OK)
-            break;
-        const char *about = firn_device_about(device);
-        json_array_append_new(list, json_pack("{ss ss}", "name", firn_device_name(device), "about", about));
+    for (int i = 0; i < n; i++) {
+        firn_device_info d;
+        if (firn_device_describe(ctx, i, &d) != FIRN_OK) {
+            json_decref(list);
+            return cmd_fail_ctx(ctx);
+        }
+        json_array_append_new(list, json_device(&d));
         if (!json)
-            printf("%-6s %s\n", firn_device_name(device), about);
-        firn_device_close(device);
-        snprintf(name, sizeof name, "MTL%d", i);
+            printf("%-6s %s%s\n", d.name, d.error[0] ? "cannot be used: " : "", d.error[0] ? d.error : d.about);
     }
-    if (s == FIRN_ERR_UNSUPPORTED && json_array_size(list) > 0) {
-        if (json)
-            return put_json(list);
-        json_decref(list);
-        return 0;
-    }
+    if (json)
+        return put_json(list);
     json_decref(list);
-    return cmd_fail_ctx(ctx);
+    return 0;
 }
 
 /* What firn can run and train, for people or programs. */

@@ -92,7 +92,29 @@ FIRN_API bool firn_same_shape(const firn_tensor *a, const firn_tensor *b);
 
 /* ---- devices and buffers ---- */
 
-/* "CPU", "CPU0"; later "MTL0", "CUDA0". An unknown name is refused with the list of those that are there. A device
+/* What a device is. Numbers that are not known are 0. */
+typedef struct {
+    char name[32];                      /* "MTL0": what firn_device_open takes */
+    char about[160];                    /* for people: see firn_device_about */
+    char backend[32];                   /* "Metal" */
+    uint64_t memory_total, memory_free; /* bytes of the memory that it computes in */
+    bool host_memory;                   /* it reads the host's memory in place: firn_buffer_wrap may succeed */
+    unsigned precisions;                /* bit p: it has kernels of firn_precision p */
+    int units;                          /* what computes side by side: processors of the context, multiprocessors */
+    char error[512];                    /* why it cannot be opened, or a backend not loaded; "": it can */
+} firn_device_info;
+
+/* Devices of all backends: built in, and in shared objects libfirn-<name>.so in the folders of the environment's
+ * FIRN_BACKENDS (colons between them) or beside the library. One that cannot be loaded counts as a device, so that it
+ * can be told. */
+FIRN_API int firn_device_count(void);
+/* Number `index` of them, 0 to firn_device_count() - 1; 0 is the CPU. Opens it to see that it can be, and closes it:
+ * what went wrong is in info->error, not in the status. */
+FIRN_API firn_status firn_device_describe(firn_context *ctx, int index, firn_device_info *info);
+/* Of an open device. */
+FIRN_API void firn_device_get_info(firn_device *device, firn_device_info *info);
+
+/* "CPU" (or "CPU0"), "MTL0", "CUDA0". An unknown name is refused with the list of those that are there. A device
  * belongs to its context and dies before it. */
 FIRN_API firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **device);
 FIRN_API void firn_device_close(firn_device *device);

@@ -88,6 +88,9 @@ typedef struct {
     firn_status (*run)(firn_device *, firn_queue, const firn_submission *);
     /* Reads the status block and clears it; both queues are finished. Kind FIRN_FAULT_NONE: nothing was found. */
     firn_status (*status)(firn_device *, firn_fault *);
+    /* Fills what firn/graph.h says of an open device, past name, about and backend; all 0 before. NULL: nothing more.
+     */
+    void (*info)(firn_device *, firn_device_info *info);
     void (*close)(firn_device *);
 } firn_backend;
 
@@ -123,20 +126,50 @@ firn_status firn_buffer_of(firn_device *device, const void *memory, size_t size,
 firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int flags);
 
 /* The place of a tensor in an exec; buffer NULL when its slot is not bound. */
-firn_place firn_exec_place(const firn_exec *exec, const firn_tensor *tensor);
-firn_place firn_exec_work(const firn_exec *exec);
+FIRN_INNER firn_place firn_exec_place(const firn_exec *exec, const firn_tensor *tensor);
+FIRN_INNER firn_place firn_exec_work(const firn_exec *exec);
 /* A tensor of the plan's graph, for faults; NULL when there is no such number or plan. */
-const firn_tensor *firn_plan_tensor(const firn_device *device, uint32_t plan, int32_t index);
+FIRN_INNER const firn_tensor *firn_plan_tensor(const firn_device *device, uint32_t plan, int32_t index);
 /* The device goes before its plans: they run no more. */
 void firn_plans_orphan(firn_device *device);
 /* Adds one run of a node to the device's profile. */
-void firn_profile_add(firn_device *device, const firn_tensor *node, double seconds);
+FIRN_INNER void firn_profile_add(firn_device *device, const firn_tensor *node, double seconds);
 
-/* Devices by backend: opens "CPU" and its like; declines other names with FIRN_ERR_UNSUPPORTED. */
-firn_status firn_cpu_open(firn_context *ctx, firn_device **device);
-#ifdef FIRN_METAL /* macOS, and the tests' software Metal device */
-int firn_metal_count(void);
-firn_status firn_metal_open(firn_context *ctx, int number, firn_device **device); /* "MTL<number>" */
-#endif
+/* One row a backend: in devices.def for those that are built in, in a firn_plugin for one in a shared object. Device
+ * number i of the backend is called <prefix><i>. */
+typedef struct {
+    const char *name, *prefix; /* "Metal", "MTL" */
+    int (*count)(void);        /* of devices that are there; asks without opening */
+    firn_status (*open)(firn_context *ctx, int number, firn_device **device);
+} firn_backend_row;
+
+#define BACKEND(name) extern const firn_backend_row firn_backend_##name;
+#include "devices.def"
+#undef BACKEND
+
+/* What libfirn-<name>.so exports as `firn_backend_plugin`. Inner structures are as they are in one version of the
+ * library alone: the version must be the same, and so must the layout. Such an object calls the functions that are
+ * marked FIRN_INNER (core/context.h) in the library that loads it. */
+typedef struct {
+    const char *version; /* FIRN_VERSION */
+    uint64_t layout;     /* FIRN_PLUGIN_LAYOUT */
+    firn_backend_row row;
+} firn_plugin;
+
+/* Sizes of the structures that both sides know. */
+#define FIRN_PLUGIN_LAYOUT                                                                                             \
+    ((((uint64_t)sizeof(firn_backend) * 1009 + sizeof(firn_device)) * 1009 + sizeof(firn_tensor)) * 1009 +             \
+     sizeof(firn_op) + sizeof(firn_device_info) + sizeof(firn_launch) + sizeof(firn_fault) + sizeof(firn_buffer))
+#define FIRN_PLUGIN(NAME, PREFIX, COUNT, OPEN)                                                                         \
+    FIRN_API extern const firn_plugin firn_backend_plugin;                                                             \
+    const firn_plugin firn_backend_plugin = {FIRN_VERSION, FIRN_PLUGIN_LAYOUT, {NAME, PREFIX, COUNT, OPEN}}
+
+/* Backends in shared objects (plugin.c): found and loaded once a process, by the first call. */
+typedef struct {
+    char name[32];               /* "cuda", of libfirn-cuda.so */
+    const firn_backend_row *row; /* NULL: it cannot be used */
+    char error[400];             /* why, then */
+} firn_plugin_entry;
+const firn_plugin_entry *firn_plugins(int *n);
 
 #endif

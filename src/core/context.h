@@ -14,6 +14,9 @@
 
 enum { FIRN_ERROR_BYTES = 4096 };
 
+/* Not public, but seen by backends in shared objects (core/plugin.c), which are of the same version. */
+#define FIRN_INNER FIRN_API
+
 struct firn_pool;
 
 struct firn_context {
@@ -25,10 +28,10 @@ struct firn_context {
 };
 
 /* Keeps the sentence (cut to FIRN_ERROR_BYTES, never in the middle of a character) and returns status. */
-firn_status firn_fail(firn_context *ctx, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
-firn_status firn_failv(firn_context *ctx, firn_status status, const char *format, va_list args);
+FIRN_INNER firn_status firn_fail(firn_context *ctx, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
+FIRN_INNER firn_status firn_failv(firn_context *ctx, firn_status status, const char *format, va_list args);
 /* Puts "prefix: " before the sentence that is there; for context that only the caller knows (a file's name). */
-firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
+FIRN_INNER firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
 
 #define FIRN_EXPECT(ctx, cond, ...)                                                                                    \
     do {                                                                                                               \
@@ -46,14 +49,15 @@ firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *form
  * argument may be NULL too: then there is nowhere to keep a sentence. At the top of every public call. */
 #define FIRN_GIVEN(ctx, ...)                                                                                           \
     FIRN_TRY(firn_expect_given(ctx, __func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__, &firn_given_end}))
-extern const char firn_given_end;
-firn_status firn_expect_given(firn_context *ctx, const char *call, const char *names, const void *const *pointers);
+FIRN_INNER extern const char firn_given_end;
+FIRN_INNER firn_status firn_expect_given(firn_context *ctx, const char *call, const char *names,
+                                         const void *const *pointers);
 
 /* NULL with the sentence set when memory is short. size 0 gives memory for 1 byte. */
-void *firn_alloc(firn_context *ctx, size_t size);
-void *firn_alloc_zeroed(firn_context *ctx, size_t count, size_t size); /* checks count * size */
-void *firn_realloc(firn_context *ctx, void *old, size_t size);         /* old stays valid on failure */
-void firn_free(firn_context *ctx, void *memory);                       /* NULL is fine */
+FIRN_INNER void *firn_alloc(firn_context *ctx, size_t size);
+FIRN_INNER void *firn_alloc_zeroed(firn_context *ctx, size_t count, size_t size); /* checks count * size */
+FIRN_INNER void *firn_realloc(firn_context *ctx, void *old, size_t size);         /* old stays valid on failure */
+FIRN_INNER void firn_free(firn_context *ctx, void *memory);                       /* NULL is fine */
 char *firn_strdup(firn_context *ctx, const char *text);
 /* Grows *items (of `size` bytes each) so that n + 1 fit; capacity doubles. For append loops. */
 firn_status firn_grow(firn_context *ctx, void **items, size_t n, size_t *capacity, size_t size);

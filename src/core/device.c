@@ -6,24 +6,148 @@
 #include <string.h>
 #include <strings.h>
 
+static const firn_backend_row *const built_in[] = {
+#define BACKEND(name) &firn_backend_##name,
+#include "devices.def"
+#undef BACKEND
+};
+enum { N_BUILT_IN = sizeof built_in / sizeof *built_in };
+
+/* Row number i, plug-ins behind those that are built in; *broken is set instead for one that cannot be used. NULL and
+ * *broken NULL: past the last. */
+static const firn_backend_row *backend_row(int i, const firn_plugin_entry **broken)
+{
+    int n;
+
+    *broken = NULL;
+    if (i < N_BUILT_IN)
+        return built_in[i];
+    const firn_plugin_entry *e = firn_plugins(&n);
+    if (i - N_BUILT_IN >= n)
+        return NULL;
+    e += i - N_BUILT_IN;
+    if (!e->row)
+        *broken = e;
+    return e->row;
+}
+
+/* "MTL1"; the one CPU has no number. */
+static const char *device_title(const firn_backend_row *row, int number, char *text, size_t size)
+{
+    if (row == built_in[0])
+        snprintf(text, size, "%s", row->prefix);
+    else
+        snprintf(text, size, "%s%d", row->prefix, number);
+    return text;
+}
+
+/* The number of the device of that name; -1: it is not this backend's. "CPU0" will do for "CPU". */
+static int device_number(const firn_backend_row *row, const char *name, int count)
+{
+    char title[32];
+
+    for (int i = 0; i < count; i++)
+        if (strcasecmp(name, device_title(row, i, title, sizeof title)) == 0)
+            return i;
+    return row == built_in[0] && strcasecmp(name, "CPU0") == 0 ? 0 : -1;
+}
+
+/* Adds to a list, which is cut when it gets long. */
+static void add(char *text, size_t size, const char *between, const char *item)
+{
+    const size_t n = strlen(text);
+
+    snprintf(text + n, size - n, "%s%s", between, item);
+}
+
 firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **device)
 {
     FIRN_GIVEN(ctx, ctx, name, device);
+    const firn_plugin_entry *broken;
+    const firn_backend_row *row;
+    char there[256] = "", not [1024] = "", title[32];
+
     *device = NULL;
-    if (strcasecmp(name, "CPU") == 0 || strcasecmp(name, "CPU0") == 0)
-        return firn_cpu_open(ctx, device);
-    char others[96] = "";
-#ifdef FIRN_METAL
-    const int n_metal = firn_metal_count();
-    for (int i = 0; i < n_metal; i++) {
-        char metal[16];
-        snprintf(metal, sizeof metal, "MTL%d", i);
-        if (strcasecmp(name, metal) == 0)
-            return firn_metal_open(ctx, i, device);
-        snprintf(others + strlen(others), sizeof others - strlen(others), ", %s", metal);
+    for (int i = 0; (row = backend_row(i, &broken)) || broken; i++) {
+        if (broken) {
+            add(not, sizeof not, "; ", broken->error);
+            continue;
+        }
+        const int count = row->count(), number = device_number(row, name, count);
+        if (number >= 0)
+            return row->open(ctx, number, device);
+        for (int k = 0; k < count; k++)
+            add(there, sizeof there, there[0] ? ", " : "", device_title(row, k, title, sizeof title));
     }
-#endif
-    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "there is no device '%s' here; there is: CPU%s", name, others);
+    return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "there is no device '%s' here; there is: %s%s", name, there, not );
+}
+
+/* ---- what devices there are ---- */
+
+int firn_device_count(void)
+{
+    const firn_plugin_entry *broken;
+    const firn_backend_row *row;
+    int n = 0;
+
+    for (int i = 0; (row = backend_row(i, &broken)) || broken; i++)
+        n += broken ? 1 : row->count();
+    return n;
+}
+
+static void say(firn_device_info *info, const char *why)
+{
+    snprintf(info->error, sizeof info->error, "%s", why);
+}
+
+firn_status firn_device_describe(firn_context *ctx, int index, firn_device_info *info)
+{
+    FIRN_GIVEN(ctx, ctx, info);
+    const firn_plugin_entry *broken;
+    const firn_backend_row *row;
+    firn_device *device;
+    int left = index, i = 0;
+
+    memset(info, 0, sizeof *info);
+    for (; (row = backend_row(i, &broken)) || broken; i++) {
+        const int count = broken ? 1 : row->count();
+        if (left >= 0 && left < count)
+            break;
+        left -= count;
+    }
+    FIRN_EXPECT(ctx, row || broken, "devices are numbered 0 to %d, not %d", firn_device_count() - 1, index);
+    if (broken) {
+        snprintf(info->name, sizeof info->name, "%s", broken->name);
+        snprintf(info->backend, sizeof info->backend, "%s", broken->name);
+        say(info, broken->error);
+        return FIRN_OK;
+    }
+    snprintf(info->backend, sizeof info->backend, "%s", row->name);
+    device_title(row, left, info->name, sizeof info->name);
+    const firn_status s = row->open(ctx, left, &device);
+    if (s == FIRN_ERR_MEMORY)
+        return s;
+    if (s != FIRN_OK) {
+        say(info, firn_error(ctx));
+        return FIRN_OK;
+    }
+    firn_device_get_info(device, info);
+    firn_device_close(device);
+    return FIRN_OK;
+}
+
+void firn_device_get_info(firn_device *device, firn_device_info *info)
+{
+    if (!info)
+        return;
+    memset(info, 0, sizeof *info);
+    if (!device)
+        return;
+    snprintf(info->name, sizeof info->name, "%s", device->name);
+    snprintf(info->about, sizeof info->about, "%s", device->about);
+    snprintf(info->backend, sizeof info->backend, "%s", device->backend->name);
+    if (device->backend->info)
+        device->backend->info(device, info);
 }
 
 void firn_device_close(firn_device *device)

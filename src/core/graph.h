@@ -32,7 +32,7 @@ typedef struct {
     int64_t index, value, limit;
 } firn_fault;
 
-void firn_fault_set(firn_fault *fault, firn_fault_kind kind, const firn_tensor *node, int64_t index, int64_t value,
-                    int64_t limit);
+FIRN_INNER void firn_fault_set(firn_fault *fault, firn_fault_kind kind, const firn_tensor *node, int64_t index,
+                               int64_t value, int64_t limit);
 
 #endif

@@ -4,6 +4,7 @@
  * runs by a team kernel (kernels.c) where one takes it, else by its operation's reference, whose items are spread over
  * threads. */
 #include "cpu/cpu.h"
+#include "core/machine.h"
 #include "cpu/kernel_set.h"
 #include "op/util.h"
 
@@ -293,6 +294,22 @@ static void close_device(firn_device *device)
     firn_free(device->ctx, device);
 }
 
+static void info(firn_device *device, firn_device_info *info)
+{
+    const firn_kernel_set *set;
+    char kept[FIRN_ERROR_BYTES]; /* asking leaves no sentence */
+
+    info->memory_total = firn_memory_total();
+    info->memory_free = firn_memory_available();
+    info->host_memory = true;
+    info->units = device->ctx->n_threads;
+    memcpy(kept, device->ctx->error, sizeof kept);
+    for (int p = 0; firn_precision_name((firn_precision)p); p++)
+        if (firn_cpu_choose_set(device->ctx, (firn_precision)p, &set) == FIRN_OK)
+            info->precisions |= 1u << p;
+    memcpy(device->ctx->error, kept, sizeof kept);
+}
+
 static const firn_backend cpu_backend = {
     .name = "CPU",
     .buffer_create = buffer_create,
@@ -308,6 +325,7 @@ static const firn_backend cpu_backend = {
     .plan = plan,
     .run = run,
     .status = status_of,
+    .info = info,
     .close = close_device,
 };
 
@@ -366,11 +384,12 @@ void firn_cpu_use_set(firn_device *device, const firn_kernel_set *set)
     ((cpu_device *)device)->set = set;
 }
 
-firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
+static firn_status open_device(firn_context *ctx, int number, firn_device **device)
 {
     cpu_device *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
     char processor[96];
 
+    (void)number;
     if (!d)
         return FIRN_ERR_MEMORY;
     const firn_status s = firn_cpu_choose_set(ctx, ctx->precision, &d->set);
@@ -387,3 +406,10 @@ firn_status firn_cpu_open(firn_context *ctx, firn_device **device)
     *device = &d->base;
     return FIRN_OK;
 }
+
+static int count(void)
+{
+    return 1;
+}
+
+const firn_backend_row firn_backend_cpu = {"CPU", "CPU", count, open_device};

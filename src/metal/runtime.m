@@ -1,8 +1,9 @@
-/* See runtime.h. Correct with automatic reference counting and without it: objects that live in C structs are kept by
- * RETAINED and let go by DROP. */
+/* Metal behind gpu/runtime.h. Correct with automatic reference counting and without it: objects that live in C structs
+ * are kept by RETAINED and let go by DROP. */
 #import <Metal/Metal.h>
 
-#include "metal/runtime.h"
+#include "gpu/plan.h"
+#include "metal/metal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 
 enum { IN_FLIGHT = 32 }; /* of the 64 command buffers that a queue has */
 
-struct firn_metal_runtime {
+struct firn_gpu_runtime {
     firn_context *ctx;
     void *device, *queue;
     void **libraries, **pipelines;
@@ -33,12 +34,12 @@ struct firn_metal_runtime {
     int n_flying;
     uint64_t n_committed;
     double seconds;
-    char error[FIRN_METAL_ERROR_BYTES]; /* of the first command buffer that failed since the last wait */
+    char error[FIRN_GPU_ERROR_BYTES]; /* of the first command buffer that failed since the last wait */
 };
 
 static void say(char *error, const char *text)
 {
-    snprintf(error, FIRN_METAL_ERROR_BYTES, "%s", text ? text : "no reason given");
+    snprintf(error, FIRN_GPU_ERROR_BYTES, "%s", text ? text : "no reason given");
 }
 
 static void say_error(char *error, NSError *e)
@@ -48,7 +49,7 @@ static void say_error(char *error, NSError *e)
 
 /* ---- devices ---- */
 
-int firn_metal_n_devices(void)
+static int n_devices(void)
 {
     @autoreleasepool {
         NSArray *all = MTLCopyAllDevices();
@@ -63,15 +64,18 @@ static bool suits(id<MTLDevice> device, char *error)
 {
     if ([device supportsFamily:MTLGPUFamilyApple7])
         return true;
-    snprintf(error, FIRN_METAL_ERROR_BYTES, "%s has no simdgroup matrices: a GPU of Apple's is needed, an M1 or later",
+    snprintf(error, FIRN_GPU_ERROR_BYTES, "%s has no simdgroup matrices: a GPU of Apple's is needed, an M1 or later",
              [[device name] UTF8String]);
     return false;
 }
 
-firn_metal_runtime *firn_metal_start(firn_context *ctx, int number, int n_libraries, int n_pipelines, char *error)
+static void stop(firn_gpu_runtime *m);
+static bool wait_all(firn_gpu_runtime *m, double *seconds, char *error);
+
+static firn_gpu_runtime *start(firn_context *ctx, int number, int n_libraries, int n_pipelines, char *error)
 {
     @autoreleasepool {
-        firn_metal_runtime *m = firn_alloc_zeroed(ctx, 1, sizeof *m);
+        firn_gpu_runtime *m = firn_alloc_zeroed(ctx, 1, sizeof *m);
         error[0] = 0;
         if (!m)
             return NULL;
@@ -96,7 +100,7 @@ firn_metal_runtime *firn_metal_start(firn_context *ctx, int number, int n_librar
         }
         if (m->queue)
             return m;
-        firn_metal_stop(m);
+        stop(m);
         return NULL;
     }
 }
@@ -109,14 +113,14 @@ static void drop_all(firn_context *ctx, void **objects, int n)
     firn_free(ctx, objects);
 }
 
-void firn_metal_stop(firn_metal_runtime *m)
+static void stop(firn_gpu_runtime *m)
 {
-    char error[FIRN_METAL_ERROR_BYTES];
+    char error[FIRN_GPU_ERROR_BYTES];
 
     if (!m)
         return;
     @autoreleasepool {
-        firn_metal_wait(m, NULL, error);
+        wait_all(m, NULL, error);
         drop_all(m->ctx, m->pipelines, m->n_pipelines);
         drop_all(m->ctx, m->libraries, m->n_libraries);
         if (m->queue)
@@ -127,7 +131,7 @@ void firn_metal_stop(firn_metal_runtime *m)
     }
 }
 
-void firn_metal_describe(firn_metal_runtime *m, char *text, size_t size)
+static void describe(firn_gpu_runtime *m, char *text, size_t size)
 {
     @autoreleasepool {
         id<MTLDevice> device = OBJECT(id<MTLDevice>, m->device);
@@ -137,24 +141,24 @@ void firn_metal_describe(firn_metal_runtime *m, char *text, size_t size)
     }
 }
 
-uint64_t firn_metal_max_buffer(firn_metal_runtime *m)
+static uint64_t max_buffer(firn_gpu_runtime *m)
 {
     return [OBJECT(id<MTLDevice>, m->device) maxBufferLength];
 }
 
-uint64_t firn_metal_working_set(firn_metal_runtime *m)
+static uint64_t working_set(firn_gpu_runtime *m)
 {
     return [OBJECT(id<MTLDevice>, m->device) recommendedMaxWorkingSetSize];
 }
 
-uint64_t firn_metal_allocated(firn_metal_runtime *m)
+static uint64_t allocated(firn_gpu_runtime *m)
 {
     return [OBJECT(id<MTLDevice>, m->device) currentAllocatedSize];
 }
 
 /* ---- buffers ---- */
 
-void *firn_metal_buffer_create(firn_metal_runtime *m, size_t size)
+static void *buffer_create(firn_gpu_runtime *m, size_t size)
 {
     @autoreleasepool {
         id<MTLBuffer> b = [OBJECT(id<MTLDevice>, m->device) newBufferWithLength:size
@@ -163,7 +167,7 @@ void *firn_metal_buffer_create(firn_metal_runtime *m, size_t size)
     }
 }
 
-void *firn_metal_buffer_wrap(firn_metal_runtime *m, void *pages, size_t size)
+static void *buffer_wrap(firn_gpu_runtime *m, void *pages, size_t size)
 {
     @autoreleasepool {
         id<MTLBuffer> b = [OBJECT(id<MTLDevice>, m->device) newBufferWithBytesNoCopy:pages
@@ -174,16 +178,55 @@ void *firn_metal_buffer_wrap(firn_metal_runtime *m, void *pages, size_t size)
     }
 }
 
-void firn_metal_buffer_release(void *buffer)
+static void buffer_release(firn_gpu_runtime *m, void *buffer)
 {
+    (void)m;
     @autoreleasepool {
         DROP(buffer);
     }
 }
 
-void *firn_metal_buffer_contents(void *buffer)
+/* Memory is shared: transfers wait for the queue, and the host does them. */
+static char *contents(void *buffer)
 {
     return [OBJECT(id<MTLBuffer>, buffer) contents];
+}
+
+static bool upload(firn_gpu_runtime *m, int queue, void *buffer, size_t at, const void *data, size_t size, char *error)
+{
+    (void)queue;
+    if (!wait_all(m, NULL, error))
+        return false;
+    memcpy(contents(buffer) + at, data, size);
+    return true;
+}
+
+static bool download(firn_gpu_runtime *m, int queue, void *buffer, size_t at, void *data, size_t size, char *error)
+{
+    (void)queue;
+    if (!wait_all(m, NULL, error))
+        return false;
+    memcpy(data, contents(buffer) + at, size);
+    return true;
+}
+
+static bool copy(firn_gpu_runtime *m, int queue, void *to, size_t at, void *from, size_t offset, size_t size,
+                 char *error)
+{
+    (void)queue;
+    if (!wait_all(m, NULL, error))
+        return false;
+    memcpy(contents(to) + at, contents(from) + offset, size);
+    return true;
+}
+
+static bool clear(firn_gpu_runtime *m, int queue, void *buffer, size_t at, size_t size, char *error)
+{
+    (void)queue;
+    if (!wait_all(m, NULL, error))
+        return false;
+    memset(contents(buffer) + at, 0, size);
+    return true;
 }
 
 /* ---- pipelines ---- */
@@ -198,14 +241,14 @@ static void keep_arithmetic(MTLCompileOptions *options)
 #pragma clang diagnostic pop
 }
 
-static bool compile(firn_metal_runtime *m, int library, const char *head, const char *text, char *error)
+static id<MTLLibrary> compile(firn_gpu_runtime *m, const char *head, const char *text, char *error)
 {
     NSError *e = nil;
     const size_t size = strlen(head) + strlen(text) + 1;
     char *all = firn_alloc(m->ctx, size);
     error[0] = 0;
     if (!all)
-        return false;
+        return nil;
     snprintf(all, size, "%s%s", head, text);
     MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
     keep_arithmetic(options);
@@ -214,21 +257,44 @@ static bool compile(firn_metal_runtime *m, int library, const char *head, const 
                                                                         error:&e];
     RELEASE(options);
     firn_free(m->ctx, all);
-    if (!l) {
+    if (!l)
         say_error(error, e);
+    return l;
+}
+
+static bool compile_library(firn_gpu_runtime *m, int library, bool bf16, char *error)
+{
+    id<MTLLibrary> l = compile(m, bf16 ? "#define FIRN_PRECISION_BF16\n" : "",
+                               firn_metal_library_text((firn_gpu_library)library), error);
+
+    if (!l)
         return false;
-    }
     m->libraries[library] = RETAINED(l);
     return true;
 }
 
+/* bfloat comes with the language, and so with the system: whether a kernel that names it compiles. */
+static bool has_bf16(firn_gpu_runtime *m)
+{
+    char error[FIRN_GPU_ERROR_BYTES];
+
+    @autoreleasepool {
+        id<MTLLibrary> l = compile(m, "",
+                                   "#include <metal_stdlib>\nusing namespace metal;\n"
+                                   "kernel void probe(device bfloat *x [[buffer(0)]]) { x[0] = bfloat(1.0f); }\n",
+                                   error);
+        RELEASE(l);
+        return l != nil;
+    }
+}
+
 /* The descriptor tells the compiler how many threads there will be, so that it does not spend their registers. */
-static id<MTLComputePipelineState> new_pipeline(firn_metal_runtime *m, id<MTLFunction> function, NSError **e)
+static id<MTLComputePipelineState> new_pipeline(firn_gpu_runtime *m, id<MTLFunction> function, NSError **e)
 {
     MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
 
     d.computeFunction = function;
-    d.maxTotalThreadsPerThreadgroup = FIRN_METAL_MAX_THREADS;
+    d.maxTotalThreadsPerThreadgroup = FIRN_GPU_MAX_THREADS;
     d.threadGroupSizeIsMultipleOfThreadExecutionWidth = YES;
     id<MTLComputePipelineState> p = [OBJECT(id<MTLDevice>, m->device) newComputePipelineStateWithDescriptor:d
                                                                                                     options:0
@@ -238,19 +304,18 @@ static id<MTLComputePipelineState> new_pipeline(firn_metal_runtime *m, id<MTLFun
     return p;
 }
 
-bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, const char *text, int pipeline,
-                         const char *name, char *error)
+static bool make_pipeline(firn_gpu_runtime *m, int library, bool bf16, int pipeline, const char *name, char *error)
 {
     if (m->pipelines[pipeline])
         return true;
     @autoreleasepool {
         NSError *e = nil;
-        if (!m->libraries[library] && !compile(m, library, head, text, error))
+        if (!m->libraries[library] && !compile_library(m, library, bf16, error))
             return false;
         id<MTLFunction> function =
             [OBJECT(id<MTLLibrary>, m->libraries[library]) newFunctionWithName:[NSString stringWithUTF8String:name]];
         if (!function) {
-            snprintf(error, FIRN_METAL_ERROR_BYTES, "there is no kernel %s", name);
+            snprintf(error, FIRN_GPU_ERROR_BYTES, "there is no kernel %s", name);
             return false;
         }
         id<MTLComputePipelineState> p = new_pipeline(m, function, &e);
@@ -259,11 +324,11 @@ bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, c
             say_error(error, e);
             return false;
         }
-        if ([p maxTotalThreadsPerThreadgroup] < FIRN_METAL_MAX_THREADS || [p threadExecutionWidth] != 32) {
-            snprintf(error, FIRN_METAL_ERROR_BYTES,
+        if ([p maxTotalThreadsPerThreadgroup] < FIRN_GPU_MAX_THREADS || [p threadExecutionWidth] != 32) {
+            snprintf(error, FIRN_GPU_ERROR_BYTES,
                      "the device runs it with %lu threads at most, in simdgroups of %lu; %d are needed, by 32",
                      (unsigned long)[p maxTotalThreadsPerThreadgroup], (unsigned long)[p threadExecutionWidth],
-                     FIRN_METAL_MAX_THREADS);
+                     FIRN_GPU_MAX_THREADS);
             RELEASE(p);
             return false;
         }
@@ -275,7 +340,7 @@ bool firn_metal_pipeline(firn_metal_runtime *m, int library, const char *head, c
 /* ---- work ---- */
 
 /* The oldest command buffer in flight: waits for it. */
-static void land(firn_metal_runtime *m)
+static void land(firn_gpu_runtime *m)
 {
     id<MTLCommandBuffer> b = OBJECT(id<MTLCommandBuffer>, m->flying[0]);
 
@@ -288,7 +353,7 @@ static void land(firn_metal_runtime *m)
 }
 
 /* A command buffer and its encoder. */
-static bool open_commands(firn_metal_runtime *m, char *error)
+static bool open_commands(firn_gpu_runtime *m, char *error)
 {
     id<MTLCommandBuffer> b = [OBJECT(id<MTLCommandQueue>, m->queue) commandBuffer];
     id<MTLComputeCommandEncoder> e = [b computeCommandEncoder];
@@ -302,7 +367,7 @@ static bool open_commands(firn_metal_runtime *m, char *error)
     return true;
 }
 
-bool firn_metal_encode(firn_metal_runtime *m, const firn_metal_work *work, char *error)
+static bool encode(firn_gpu_runtime *m, const firn_gpu_work *work, char *error)
 {
     @autoreleasepool {
         if (!m->open && !open_commands(m, error))
@@ -320,7 +385,7 @@ bool firn_metal_encode(firn_metal_runtime *m, const firn_metal_work *work, char 
     }
 }
 
-void firn_metal_commit(firn_metal_runtime *m)
+static void commit(firn_gpu_runtime *m)
 {
     if (!m->open)
         return;
@@ -336,15 +401,15 @@ void firn_metal_commit(firn_metal_runtime *m)
     }
 }
 
-uint64_t firn_metal_n_committed(const firn_metal_runtime *m)
+static uint64_t n_committed(const firn_gpu_runtime *m)
 {
     return m->n_committed;
 }
 
-bool firn_metal_wait(firn_metal_runtime *m, double *seconds, char *error)
+static bool wait_all(firn_gpu_runtime *m, double *seconds, char *error)
 {
     @autoreleasepool {
-        firn_metal_commit(m);
+        commit(m);
         while (m->n_flying)
             land(m);
     }
@@ -357,3 +422,36 @@ bool firn_metal_wait(firn_metal_runtime *m, double *seconds, char *error)
     m->error[0] = 0;
     return false;
 }
+
+/* Metal does not tell. */
+static int units(firn_gpu_runtime *m)
+{
+    (void)m;
+    return 0;
+}
+
+const firn_gpu_interface firn_metal_interface = {
+    .page = 16384, /* a multiple of every Mac's */
+    .has_watchdog = true,
+    .n_devices = n_devices,
+    .start = start,
+    .stop = stop,
+    .describe = describe,
+    .max_buffer = max_buffer,
+    .working_set = working_set,
+    .allocated = allocated,
+    .units = units,
+    .has_bf16 = has_bf16,
+    .buffer_create = buffer_create,
+    .buffer_wrap = buffer_wrap,
+    .buffer_release = buffer_release,
+    .upload = upload,
+    .download = download,
+    .copy = copy,
+    .clear = clear,
+    .pipeline = make_pipeline,
+    .encode = encode,
+    .commit = commit,
+    .n_committed = n_committed,
+    .wait = wait_all,
+};

@@ -53,12 +53,12 @@ typedef struct firn_op {
 } firn_op;
 
 /* src/ops.def, one external struct each: firn_op_add, ... */
-#define OP(NAME, name) extern const firn_op firn_op_##name;
+#define OP(NAME, name) FIRN_INNER extern const firn_op firn_op_##name;
 #include "ops.def"
 #undef OP
 
 /* All of them, NULL-terminated, in the order of ops.def. */
-extern const firn_op *const firn_ops[];
+FIRN_INNER extern const firn_op *const firn_ops[];
 
 /* Adds a node: sources are copied from src[0..n) (NULL entries only for optional ones; a NULL required one makes the
  * result NULL), params may be NULL. */
@@ -70,8 +70,8 @@ firn_status firn_shape_like(firn_context *ctx, firn_tensor *y, firn_type type, c
 firn_tensor *firn_graph_fail(firn_graph *g, firn_status status, const char *format, ...) FIRN_PRINTF(3, 4);
 firn_context *firn_graph_context(const firn_graph *g);
 
-firn_cost firn_op_cost(const firn_tensor *y);
-int64_t firn_op_items(const firn_tensor *y);
+FIRN_INNER firn_cost firn_op_cost(const firn_tensor *y);
+FIRN_INNER int64_t firn_op_items(const firn_tensor *y);
 
 /* Address of element (i0, i1, i2, i3) given the address of the first. i0 counts blocks in packed types. */
 static inline char *firn_at(const firn_tensor *t, void *first, int64_t i0, int64_t i1, int64_t i2, int64_t i3)

@@ -38,7 +38,7 @@ static inline void firn_param_get_shape(const firn_params *p, int word, int64_t 
 }
 
 /* "[4, 3, 1, 1]", for sentences; one of four buffers of the thread. */
-const char *firn_shape_text(const firn_tensor *t);
+FIRN_INNER const char *firn_shape_text(const firn_tensor *t);
 
 firn_status firn_expect_type(firn_context *ctx, const firn_tensor *t, firn_type type, const char *what);
 /* F32 of b's shape. */

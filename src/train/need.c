@@ -1,6 +1,6 @@
 /* What training a model would take: the plan of a run (setup.c) before there is data. Called by firn info. */
+#include "core/machine.h"
 #include "model/model.h"
-#include "train/machine.h"
 #include "train/run.h"
 
 static firn_status plan(firn_run *run, firn_session_memory *memory)

@@ -3,9 +3,9 @@
 #include "train/report.h"
 
 #include "core/file.h"
+#include "core/machine.h"
 #include "train/chart.h"
 #include "train/jsonl.h"
-#include "train/machine.h"
 
 #include <math.h>
 #include <stdio.h>

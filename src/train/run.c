@@ -6,8 +6,8 @@
 #include "train/run.h"
 
 #include "core/file.h"
+#include "core/machine.h"
 #include "core/sized.h"
-#include "train/machine.h"
 #include "train/proof.h"
 #include "train/report.h"
 #include "train/witness.h"

@@ -1,8 +1,8 @@
 /* A run is put together: model, data, adapter, what follows from them, and the plan of its memory. */
 #include "core/file.h"
+#include "core/machine.h"
 #include "core/sized.h"
 #include "model/model.h"
-#include "train/machine.h"
 #include "train/run.h"
 
 #include "firn/ops.h"

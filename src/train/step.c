@@ -11,7 +11,7 @@
  * while the loss that is reported stays the language's; the router's are reported beside it.
  *
  * Windows are taken in order, epoch after epoch; a step that meets the end of an epoch goes on with the next. */
-#include "train/machine.h"
+#include "core/machine.h"
 #include "train/run.h"
 
 #include <math.h>

@@ -469,20 +469,25 @@ static void run_set(options *o, tally *sum, const firn_kernel_set *set, const re
     sum->skipped += child.skipped;
 }
 
-/* The devices that are not the CPU, as "MTL0": -b Metal, or one by its name. Bf16 only where it is asked for. */
+/* The devices that are not the CPU: all of a backend (-b Metal), or one by its name. Bf16 only where it is asked for.
+ */
 static void run_devices(options *o, tally *sum, const regex_t *pattern)
 {
     firn_precision precision = FIRN_PRECISION_F32;
+    firn_context *ctx = firn_context_create(NULL);
+    const bool cpu = o->backend && strncasecmp(o->backend, "CPU", 3) == 0;
+    const int n = ctx && !cpu ? firn_device_count() : 0;
 
     if (o->precision)
         firn_precision_from_name(o->precision, &precision);
-    for (int i = 0; i < 16; i++) {
-        char name[16];
+    for (int i = 1; i < n; i++) {
+        firn_device_info d;
         target t;
-        snprintf(name, sizeof name, "MTL%d", i);
-        if (wanted(o, "Metal", name) && target_open(&t, name, name, precision))
+        if (firn_device_describe(ctx, i, &d) == FIRN_OK && wanted(o, d.backend, d.name) &&
+            target_open(&t, d.name, d.name, precision))
             add_target(o, sum, &t, pattern);
     }
+    firn_context_destroy(ctx);
 }
 
 static int run_all(options *o)

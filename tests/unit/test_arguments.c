@@ -116,6 +116,14 @@ static void null_in_graph_h(void **state)
     NAMED(firn_device_open(ctx, NULL, &other), "firn_device_open: name must not be null");
     NAMED(firn_device_open(ctx, "CPU", NULL), "firn_device_open: device must not be null");
     firn_device_close(NULL);
+    firn_device_info info;
+    assert_true(firn_device_count() >= 1);
+    SILENT(firn_device_describe(NULL, 0, &info));
+    NAMED(firn_device_describe(ctx, 0, NULL), "firn_device_describe: info must not be null");
+    memset(&info, 'x', sizeof info);
+    firn_device_get_info(NULL, &info);
+    assert_string_equal(info.name, "");
+    firn_device_get_info(device, NULL);
     assert_string_equal(firn_device_name(NULL), "");
     assert_string_equal(firn_device_about(NULL), "");
     SILENT(firn_device_wait(NULL));

@@ -5,8 +5,9 @@
 
 #include "core/backend.h"
 #include "format/common.h"
-#include "metal/plan.h"
-#include "metal/runtime.h"
+#include "gpu/gpu.h"
+#include "gpu/plan.h"
+#include "metal/metal.h"
 
 #ifdef FIRN_METAL_DEVICE
 #include "executor.h"
@@ -63,22 +64,21 @@ static void prepare_sum(fixture *f)
 static void every_kernel_of_the_table_is_there(void **state)
 {
     firn_context *ctx = firn_context_create(NULL);
-    char error[FIRN_METAL_ERROR_BYTES], name[96];
+    char error[FIRN_GPU_ERROR_BYTES], name[96];
     int n = 0;
 
     (void)state;
-    firn_metal_runtime *m =
-        firn_metal_start(ctx, 0, FIRN_METAL_N_LIBRARIES, FIRN_METAL_N_KERNELS * firn_metal_n_weights, error);
+    firn_gpu_runtime *m =
+        firn_metal_interface.start(ctx, 0, FIRN_GPU_N_LIBRARIES, FIRN_GPU_N_KERNELS * firn_gpu_n_weights, error);
     assert_non_null(m);
-    for (int k = 0; k < FIRN_METAL_N_KERNELS; k++)
-        for (int w = 0; w < (firn_metal_is_typed((firn_metal_kernel)k) ? firn_metal_n_weights : 1); w++, n++) {
-            const firn_metal_library l = firn_metal_kernel_name((firn_metal_kernel)k, w, name, sizeof name);
-            if (!firn_metal_pipeline(m, (int)l, "", firn_metal_library_text(l), k * firn_metal_n_weights + w, name,
-                                     error))
+    for (int k = 0; k < FIRN_GPU_N_KERNELS; k++)
+        for (int w = 0; w < (firn_gpu_is_typed((firn_gpu_kernel)k) ? firn_gpu_n_weights : 1); w++, n++) {
+            const firn_gpu_library l = firn_gpu_kernel_name((firn_gpu_kernel)k, w, name, sizeof name);
+            if (!firn_metal_interface.pipeline(m, (int)l, false, k * firn_gpu_n_weights + w, name, error))
                 fail_msg("%s: %s", name, error);
         }
-    assert_true(n > 8 * firn_metal_n_weights); /* the products' */
-    firn_metal_stop(m);
+    assert_true(n > 8 * firn_gpu_n_weights); /* the products' */
+    firn_metal_interface.stop(m);
     firn_context_destroy(ctx);
 }
 
@@ -334,7 +334,7 @@ static void no_bfloat_is_a_sentence(void **state)
 static void attend(double max_flops, float *result, size_t n_bytes)
 {
     enum { HEAD = 16, HEADS = 4, GROUPS = 2, N = 37 };
-    const double usual = firn_metal_max_flops;
+    const double usual = firn_gpu_max_flops;
     fixture f = open_fixture();
     float values[HEAD * HEADS * N];
     int32_t ranges[2 * N];
@@ -353,7 +353,7 @@ static void attend(double max_flops, float *result, size_t n_bytes)
         ranges[2 * t] = 0;
         ranges[2 * t + 1] = t + 1;
     }
-    firn_metal_max_flops = max_flops;
+    firn_gpu_max_flops = max_flops;
     assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK);
     assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
     assert_int_equal(firn_buffer_create(f.device, 1 << 22, &f.memory), FIRN_OK);
@@ -370,7 +370,7 @@ static void attend(double max_flops, float *result, size_t n_bytes)
     assert_int_equal(firn_device_wait(f.device), FIRN_OK);
     assert_int_equal(firn_n_bytes(out), n_bytes);
     assert_int_equal(firn_buffer_read(f.memory, (size_t)3 << 18, result, n_bytes), FIRN_OK);
-    firn_metal_max_flops = usual;
+    firn_gpu_max_flops = usual;
     close_fixture(&f);
 }
 
@@ -402,7 +402,7 @@ static float bf16_of(float v)
 /* What MTL0 gives where a command buffer may have that many operations; `before`: operands are bf16 already. */
 static void multiply(double max_flops, firn_precision precision, bool before, products *p)
 {
-    const double usual = firn_metal_max_flops;
+    const double usual = firn_gpu_max_flops;
     fixture f = {.ctx = firn_context_create(NULL)};
     static float values[INNER * COLUMNS * EXPERTS];
     static int32_t id[USED * MANY];
@@ -429,7 +429,7 @@ static void multiply(double max_flops, firn_precision precision, bool before, pr
     }
     for (int i = 0; i < n; i++)
         firn_output(f.g, y[i]);
-    firn_metal_max_flops = max_flops;
+    firn_gpu_max_flops = max_flops;
     if (firn_plan_create(f.device, f.g, &f.plan) != FIRN_OK)
         fail_msg("%s", firn_error(f.ctx));
     assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
@@ -451,16 +451,16 @@ static void multiply(double max_flops, firn_precision precision, bool before, pr
                              FIRN_OK);
         assert_int_equal(firn_exec_bind(f.exec, t, f.memory, (size_t)i * PLACE), FIRN_OK);
     }
-    p->command_buffers = firn_metal_command_buffers(f.device);
+    p->command_buffers = firn_gpu_batches(f.device);
     assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
     assert_int_equal(firn_device_wait(f.device), FIRN_OK);
-    p->command_buffers = firn_metal_command_buffers(f.device) - p->command_buffers;
+    p->command_buffers = firn_gpu_batches(f.device) - p->command_buffers;
     for (int i = 0; i < n; i++) {
         p->size[i] = firn_n_bytes(y[i]);
         assert_true(p->size[i] <= sizeof p->bytes[i]);
         assert_int_equal(firn_buffer_read(f.memory, (size_t)(n_in + i) * PLACE, p->bytes[i], p->size[i]), FIRN_OK);
     }
-    firn_metal_max_flops = usual;
+    firn_gpu_max_flops = usual;
     close_fixture(&f);
 }
 
@@ -555,10 +555,10 @@ static firn_status open_plan_and_run(firn_context *ctx)
 }
 
 /* A GPU may let go of memory later. */
-static uint64_t bytes_held(firn_metal_runtime *m)
+static uint64_t bytes_held(firn_gpu_runtime *m)
 {
 #ifdef FIRN_METAL_DEVICE
-    return firn_metal_allocated(m);
+    return firn_metal_interface.allocated(m);
 #else
     (void)m;
     return 0;
@@ -569,8 +569,8 @@ static uint64_t bytes_held(firn_metal_runtime *m)
 static void every_allocation_may_fail(void **state)
 {
     firn_context *own = firn_context_create(NULL);
-    char error[FIRN_METAL_ERROR_BYTES];
-    firn_metal_runtime *m = firn_metal_start(own, 0, 1, 1, error);
+    char error[FIRN_GPU_ERROR_BYTES];
+    firn_gpu_runtime *m = firn_metal_interface.start(own, 0, 1, 1, error);
     long tried = 0;
 
     (void)state;
@@ -595,7 +595,7 @@ static void every_allocation_may_fail(void **state)
         }
     }
     assert_true(tried > 20);
-    firn_metal_stop(m);
+    firn_metal_interface.stop(m);
     firn_context_destroy(own);
 }
 

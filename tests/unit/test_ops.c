@@ -652,9 +652,14 @@ int main(void)
         TEST(test_results_are_differentiated_together),
     };
     int failed = cmocka_run_group_tests_name("on the CPU", tests, NULL, NULL);
-#ifdef FIRN_METAL
-    device_name = "MTL0";
-    failed += cmocka_run_group_tests_name("on Metal", tests, NULL, NULL);
-#endif
+    firn_context *ctx = firn_context_create(NULL);
+    for (int i = 1; ctx && i < firn_device_count(); i++) {
+        firn_device_info info;
+        if (firn_device_describe(ctx, i, &info) != FIRN_OK || info.error[0])
+            continue;
+        device_name = info.name;
+        failed += cmocka_run_group_tests_name(info.name, tests, NULL, NULL);
+    }
+    firn_context_destroy(ctx);
     return failed;
 }

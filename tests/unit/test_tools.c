@@ -501,8 +501,32 @@ static void info_is_json(void **state)
     const char *reason = json_string_value(json_object_get(j, "reason"));
     assert_non_null(reason);
     assert_non_null(strstr(reason, "architecture 'bad\xef\xbf\xbd' is not supported"));
-    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "name")), "CPU");
+    json_t *cpu = json_array_get(devices, 0);
+    assert_string_equal(json_string_value(json_object_get(cpu, "name")), "CPU");
+    assert_string_equal(json_string_value(json_object_get(cpu, "backend")), "CPU");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(cpu, "precisions"), 0)), "f32");
+    assert_true(json_integer_value(json_object_get(cpu, "units")) > 0);
+    assert_true(json_integer_value(json_object_get(cpu, "memory_total")) > 0);
+    assert_true(json_is_true(json_object_get(cpu, "host_memory")));
+    assert_true(json_is_null(json_object_get(cpu, "error")));
     json_decref(j);
+    json_decref(devices);
+}
+
+/* A backend that cannot be loaded is an entry like others, and no failure. */
+static void devices_that_cannot_be_used_are_listed(void **state)
+{
+    (void)state;
+    setenv("FIRN_BACKENDS", "/no/such/folder", 1);
+    assert_int_equal(firn("info --devices"), 0);
+    assert_non_null(
+        strstr(out, "\nFIRN_BACKENDS cannot be used: FIRN_BACKENDS names the folder /no/such/folder, which "));
+    json_t *devices = info_json("info --devices --json");
+    unsetenv("FIRN_BACKENDS");
+    json_t *last = json_array_get(devices, json_array_size(devices) - 1);
+    assert_non_null(strstr(json_string_value(json_object_get(last, "error")), "/no/such/folder"));
+    assert_true(json_is_null(json_object_get(last, "memory_total")));
+    assert_int_equal(json_array_size(json_object_get(last, "precisions")), 0);
     json_decref(devices);
 }
 
@@ -593,6 +617,7 @@ int main(void)
         cmocka_unit_test(a_signal_leaves_the_old_file),
         cmocka_unit_test(info_shows_the_file),
         cmocka_unit_test(info_is_json),
+        cmocka_unit_test(devices_that_cannot_be_used_are_listed),
         cmocka_unit_test(info_counts_the_experts_of_each_block),
         cmocka_unit_test(info_knows_what_training_takes),
     };
