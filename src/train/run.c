@@ -178,6 +178,7 @@ static firn_status one_step(firn_run *run, double begin, int64_t done_before)
         memset(load, 0, (size_t)(info->n_layer * info->n_expert) * sizeof *load);
     FIRN_TRY(firn_run_step(run, &step));
     run->at.seconds += step.seconds;
+    run->last_loss = step.loss;
     if (proof)
         FIRN_TRY(prove(run));
     if (last || (o->eval_every > 0 && run->at.step % o->eval_every == 0)) {
@@ -312,6 +313,7 @@ static void fill_result(firn_run *run, bool finished, firn_train_result *result)
 {
     result->finished = finished;
     result->step = run->at.step;
+    result->loss = run->last_loss;
     result->eval_loss_before = run->at.eval_loss_before;
     result->eval_loss = run->at.eval_loss;
     if (finished) {
@@ -395,7 +397,7 @@ static firn_status begin(firn_run *run, firn_context *ctx, int flags, const firn
 {
     *run = (firn_run){.ctx = ctx, .flags = flags, .packed = -1, .metrics.fd = -1};
     firn_arena_init(&run->arena, ctx, 0);
-    run->at.eval_loss_before = run->at.eval_loss = NAN;
+    run->last_loss = run->at.eval_loss_before = run->at.eval_loss = NAN;
     FIRN_TRY(FIRN_ROOM(ctx, firn_train_result, report, result));
     return firn_run_watched_by(run, watch);
 }

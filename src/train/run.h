@@ -39,6 +39,7 @@ typedef struct {
 
     firn_schedule schedule;
     firn_position at;
+    double last_loss; /* of the last step; NAN before the first of this process */
     firn_metrics metrics;
     bool metrics_failed; /* and that was said */
 } firn_run;

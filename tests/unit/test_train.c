@@ -79,6 +79,7 @@ static int teardown(void **state)
 /* A few words of text that the run said, the number of steps that it showed, and when to stop. */
 typedef struct {
     int steps, stop_at;
+    double loss; /* of the last step */
     char said[16384];
 } watcher;
 
@@ -93,6 +94,7 @@ static void say(void *user, const char *line)
 static void progress(void *user, const firn_progress *p)
 {
     ((watcher *)user)->steps++;
+    ((watcher *)user)->loss = p->loss;
     assert_true(p->step >= 1 && p->step <= p->steps && isfinite(p->loss));
 }
 
@@ -149,6 +151,10 @@ static void go_well(const firn_train_options *o, const char *resume, int threads
     if (out.status != FIRN_OK)
         fail_msg("%s", out.error);
     assert_int_equal(out.result.finished, stop_at == 0);
+    if (out.watcher.steps > 0)
+        assert_true(out.result.loss == out.watcher.loss);
+    else
+        assert_true(isnan(out.result.loss));
 }
 
 static firn_train_options unset(void)
