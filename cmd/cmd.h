@@ -53,7 +53,7 @@ typedef struct {
          0,                                                                                                            \
          0},                                                                                                           \
     {                                                                                                                  \
-        "--threads", 'i', &(c).threads, "N", "threads (default: all processors)", 1, 1024                              \
+        "--threads", 'i', &(c).threads, "N", "threads (default: all processors; no more than these)", 1, 1024          \
     }
 
 /* Prints "firn: sentence" on standard error and returns 1. */
@@ -62,7 +62,8 @@ int cmd_fail(const char *format, ...) FIRN_PRINTF(1, 2);
 int cmd_fail_ctx(const firn_context *ctx);
 /* The same with status 2 and a hint at --help. */
 int cmd_usage(const char *command, const char *format, ...) FIRN_PRINTF(2, 3);
-/* A context with `threads` threads (0: all); prints and returns NULL on failure. */
+/* A context with `threads` threads (0: all), cut to the processors that the process may use, with a sentence; prints
+ * and returns NULL on failure. */
 firn_context *cmd_context(int64_t threads);
 /* One for those options. */
 firn_context *cmd_compute_context(const cmd_compute *compute);

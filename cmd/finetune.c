@@ -186,7 +186,7 @@ int cmd_finetune(int argc, char **argv)
     firn_train_options_init(&options);
     n = add_options(list, names, &options);
     const cmd_option more[] = {
-        {"--threads", 'i', &threads, "N", "threads (default: all processors)", 1, 1024},
+        {"--threads", 'i', &threads, "N", "threads (default: all processors; no more than these)", 1, 1024},
         {"--resume", 's', &resume, "DIR",
          "go on with the run in DIR; only --steps --epochs --threads --memory-limit --save-every --eval-every may be "
          "given beside it",

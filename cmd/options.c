@@ -1,6 +1,8 @@
 /* Command lines: see cmd.h. */
 #include "cmd.h"
 
+#include "core/pool.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -37,6 +39,15 @@ int cmd_usage(const char *command, const char *format, ...)
 
 firn_context *cmd_context(int64_t threads)
 {
+    const int64_t processors = firn_cpu_count();
+
+    /* Threads that share a processor wait for each other at every node: more of them than processors take minutes over
+     * what takes a second. The bits are the same for any number. */
+    if (threads > processors) {
+        fprintf(stderr, "firn: note: %lld threads on %lld processor%s that this process may use: taking %lld\n",
+                (long long)threads, (long long)processors, processors == 1 ? "" : "s", (long long)processors);
+        threads = processors;
+    }
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = (int)threads});
 
     if (!ctx)

@@ -47,7 +47,7 @@ int cmd_quantize(int argc, char **argv)
     const cmd_option options[] = {
         {"--experts", 's', &experts_name, "TYPE", "type of the experts' tensors (default: TYPE)", 0, 0},
         {"--output-type", 's', &output_name, "TYPE", "of output.weight, or of a tied embedding (default: TYPE)", 0, 0},
-        {"--threads", 'i', &threads, "N", "threads (default: all processors)", 1, 1024},
+        {"--threads", 'i', &threads, "N", "threads (default: all processors; no more than these)", 1, 1024},
         {0},
     };
     const cmd_spec spec = {

@@ -3,6 +3,7 @@
 #include "unit/countdown.h"
 
 #include "core/context.h"
+#include "core/pool.h"
 #include "firn/gguf.h"
 #include "firn/model.h"
 #include "model/arch.h"
@@ -530,6 +531,24 @@ static void devices_that_cannot_be_used_are_listed(void **state)
     json_decref(devices);
 }
 
+/* Threads that share a processor wait for each other at every node: two steps took ten minutes with 1000 on 2. */
+static void threads_are_cut_to_the_processors(void **state)
+{
+    char note[160];
+    const int n = firn_cpu_count();
+
+    (void)state;
+    snprintf(note, sizeof note, "firn: note: 1000 threads on %d processor%s that this process may use: taking %d\n", n,
+             n == 1 ? "" : "s", n);
+    assert_int_equal(firn("init --like tiny-llama t.gguf"), 0);
+    assert_int_equal(firn("quantize t.gguf u.gguf q8_0 --threads 1000"), 0);
+    assert_non_null(strstr(err, note));
+    assert_int_equal(firn("generate t.gguf -p a -n 1 --threads 1000"), 0);
+    assert_non_null(strstr(err, note));
+    assert_int_equal(firn("generate t.gguf -p a -n 1 --threads 1"), 0);
+    assert_null(strstr(err, "threads"));
+}
+
 static void info_counts_the_experts_of_each_block(void **state)
 {
     (void)state;
@@ -618,6 +637,7 @@ int main(void)
         cmocka_unit_test(info_shows_the_file),
         cmocka_unit_test(info_is_json),
         cmocka_unit_test(devices_that_cannot_be_used_are_listed),
+        cmocka_unit_test(threads_are_cut_to_the_processors),
         cmocka_unit_test(info_counts_the_experts_of_each_block),
         cmocka_unit_test(info_knows_what_training_takes),
     };
