@@ -552,7 +552,7 @@ static int list_devices(firn_context *ctx, bool json)
     json_t *list = json_array();
 
     for (int i = 0; i < n; i++) {
-        firn_device_info d;
+        firn_device_info d = {.size = sizeof d};
         if (firn_device_describe(ctx, i, &d) != FIRN_OK) {
             json_decref(list);
             return cmd_fail_ctx(ctx);

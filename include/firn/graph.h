@@ -94,6 +94,7 @@ FIRN_API bool firn_same_shape(const firn_tensor *a, const firn_tensor *b);
 
 /* What a device is. Numbers that are not known are 0. */
 typedef struct {
+    size_t size;                        /* sizeof(firn_device_info), set before the call */
     char name[32];                      /* "MTL0": what firn_device_open takes */
     char about[160];                    /* for people: see firn_device_about */
     char backend[32];                   /* "Metal" */
@@ -112,7 +113,7 @@ FIRN_API int firn_device_count(void);
  * what went wrong is in info->error, not in the status. */
 FIRN_API firn_status firn_device_describe(firn_context *ctx, int index, firn_device_info *info);
 /* Of an open device. */
-FIRN_API void firn_device_get_info(firn_device *device, firn_device_info *info);
+FIRN_API firn_status firn_device_get_info(firn_device *device, firn_device_info *info);
 
 /* "CPU" (or "CPU0"), "MTL0", "CUDA0". An unknown name is refused with the list of those that are there. A device
  * belongs to its context and dies before it. */
@@ -136,7 +137,8 @@ FIRN_API firn_status firn_buffer_clear(firn_buffer *buffer, size_t offset, size_
 
 /* ---- plans ---- */
 
-/* The graph must outlive the plan. A node that the device declines is an error that names node and reason. */
+/* The graph must outlive the plan, and be of the device's context. A node that the device declines is an error that
+ * names node and reason. */
 FIRN_API firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan **plan);
 FIRN_API void firn_plan_destroy(firn_plan *plan);
 FIRN_API size_t firn_plan_arena_bytes(const firn_plan *plan); /* intermediate tensors; kept from part to part */
@@ -148,8 +150,11 @@ FIRN_API double firn_plan_flops(const firn_plan *plan, int part);
 
 FIRN_API firn_status firn_exec_create(firn_plan *plan, firn_exec **exec);
 FIRN_API void firn_exec_destroy(firn_exec *exec);
-/* tensor: a slot or an output. What a part needs must be bound before that part is run. */
+/* tensor: a slot or an output of the graph as it was when the plan was made; buffer: of the plan's device, with all its
+ * bytes at an address that is a multiple of firn_type_align. What a part needs must be bound before that part is run.
+ */
 FIRN_API firn_status firn_exec_bind(firn_exec *exec, const firn_tensor *tensor, firn_buffer *buffer, size_t offset);
+/* Both at addresses that are multiples of 64 (a buffer begins at one); NULL where the plan needs none. */
 FIRN_API firn_status firn_exec_memory(firn_exec *exec, firn_buffer *arena, size_t arena_offset, firn_buffer *work,
                                       size_t work_offset);
 

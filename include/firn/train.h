@@ -70,12 +70,12 @@ typedef struct {
 } firn_watch;
 
 typedef struct {
-    size_t size;                              /* sizeof(firn_train_result), set before the call */
-    bool finished;                            /* false: stopped on request */
-    bool was_finished;                        /* a resumed run had nothing left to do */
-    int64_t step;                             /* how far it came */
-    double loss;                              /* of the last step that this call made; NAN: it made none */
-    double eval_loss_before, eval_loss;       /* NAN where there is none */
+    size_t size;                        /* sizeof(firn_train_result), set before the call */
+    bool finished;                      /* false: stopped on request */
+    bool was_finished;                  /* a resumed run had nothing left to do */
+    int64_t step;                       /* how far it came */
+    double loss;                        /* of the last step that this call made; NAN: it made none */
+    double eval_loss_before, eval_loss; /* NAN where there is none */
     char adapter[4096], report[4096];
 } firn_train_result;
 

@@ -33,6 +33,12 @@ static const char *title(const firn_tensor *t)
     return t->name[0] ? t->name : t->op ? t->op->name : "a slot";
 }
 
+static firn_status expect_member(const firn_graph *g, const firn_tensor *t, const char *what)
+{
+    FIRN_EXPECT(g->ctx, firn_graph_has(g, t), "%s, %s, is of another graph", what, title(t));
+    return FIRN_OK;
+}
+
 static void through(firn_graph *g, firn_tensor *t)
 {
     const firn_op *op = t->op;
@@ -71,13 +77,18 @@ static void through(firn_graph *g, firn_tensor *t)
 static firn_status seed_of(firn_graph *g, const firn_tensor *y, firn_tensor **dy)
 {
     FIRN_EXPECT(g->ctx, y, "the gradient of which tensor? y is NULL");
+    FIRN_TRY(expect_member(g, y, "y"));
+    FIRN_EXPECT(g->ctx, is_float(y), "y, %s, holds integers, which have no gradient", title(y));
     if (!*dy) {
         FIRN_EXPECT(g->ctx, firn_n_elements(y) == 1, "without dy, y must be one number, not %lld",
                     (long long)firn_n_elements(y));
         *dy = firn_fill(g, y->ne, 1.0f);
     }
-    if (*dy)
-        FIRN_EXPECT(g->ctx, firn_same_shape(y, *dy), "dy must have y's shape");
+    if (!*dy)
+        return firn_graph_status(g);
+    FIRN_TRY(expect_member(g, *dy, "dy"));
+    FIRN_EXPECT(g->ctx, firn_same_shape(y, *dy), "dy must have y's shape");
+    FIRN_EXPECT(g->ctx, is_float(*dy), "dy holds integers, which are no gradient");
     return FIRN_OK;
 }
 
@@ -95,6 +106,7 @@ firn_status firn_graph_grad_all(firn_graph *g, firn_tensor *const *y, firn_tenso
     FIRN_EXPECT(g->ctx, n_y >= 1 && n_y <= MOST, "gradients of 1 to %d results at once, not of %d", MOST, n_y);
     for (int i = 0; i < n; i++) {
         FIRN_EXPECT(g->ctx, wanted[i], "wanted tensor %d is NULL", i);
+        FIRN_TRY(expect_member(g, wanted[i], "a wanted tensor"));
         FIRN_EXPECT(g->ctx, is_float(wanted[i]), "%s holds integers, which have no gradient", title(wanted[i]));
     }
     for (int i = 0; i < n_y; i++) {
@@ -111,8 +123,8 @@ firn_status firn_graph_grad_all(firn_graph *g, firn_tensor *const *y, firn_tenso
         if (t->op && t->grad && t->mark)
             through(g, t);
     }
-    for (int i = 0; i < n; i++)
-        grads[i] = wanted[i]->grad;
+    for (int i = 0; i < n; i++) /* one that was built after every y has none, and was not looked at */
+        grads[i] = wanted[i]->index <= last ? wanted[i]->grad : NULL;
     for (int i = 0; i <= last; i++)
         g->tensors[i]->grad = NULL;
     return firn_graph_status(g);

@@ -21,6 +21,7 @@ struct firn_buffer {
     firn_device *device;
     size_t size;
     void *memory; /* the backend's: host address on the CPU, a handle elsewhere */
+    size_t skew;  /* of wrapped memory: its address past a multiple of 64 */
     bool owned;
 };
 
@@ -124,6 +125,9 @@ void firn_staging_destroy(firn_device *device, void *memory);
 firn_status firn_buffer_of(firn_device *device, const void *memory, size_t size, firn_buffer **buffer, bool *wrapped);
 /* firn_exec_run on another queue. */
 firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int flags);
+
+/* A device is used with the context that it was opened on. */
+firn_status firn_expect_device(firn_context *ctx, const firn_device *device);
 
 /* The place of a tensor in an exec; buffer NULL when its slot is not bound. */
 FIRN_INNER firn_place firn_exec_place(const firn_exec *exec, const firn_tensor *tensor);

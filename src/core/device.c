@@ -1,5 +1,6 @@
 /* Devices, buffers and faults: what is alike for every backend. */
 #include "core/backend.h"
+#include "core/sized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,20 +96,42 @@ int firn_device_count(void)
     return n;
 }
 
-static void say(firn_device_info *info, const char *why)
+/* Of an open device, as we have it. */
+static void fill(firn_device *device, firn_device_info *info)
 {
-    snprintf(info->error, sizeof info->error, "%s", why);
+    snprintf(info->name, sizeof info->name, "%s", device->name);
+    snprintf(info->about, sizeof info->about, "%s", device->about);
+    snprintf(info->backend, sizeof info->backend, "%s", device->backend->name);
+    if (device->backend->info)
+        device->backend->info(device, info);
+}
+
+/* A device by its row, opened to see that it can be. */
+static firn_status describe(firn_context *ctx, const firn_backend_row *row, int number, firn_device_info *info)
+{
+    firn_device *device;
+
+    snprintf(info->backend, sizeof info->backend, "%s", row->name);
+    device_title(row, number, info->name, sizeof info->name);
+    const firn_status s = row->open(ctx, number, &device);
+    if (s == FIRN_OK) {
+        fill(device, info);
+        firn_device_close(device);
+    } else if (s != FIRN_ERR_MEMORY) {
+        snprintf(info->error, sizeof info->error, "%s", firn_error(ctx));
+    }
+    return s == FIRN_ERR_MEMORY ? s : FIRN_OK;
 }
 
 firn_status firn_device_describe(firn_context *ctx, int index, firn_device_info *info)
 {
     FIRN_GIVEN(ctx, ctx, info);
+    FIRN_TRY(FIRN_ROOM(ctx, firn_device_info, error, info));
+    firn_device_info ours = {.size = sizeof ours};
     const firn_plugin_entry *broken;
     const firn_backend_row *row;
-    firn_device *device;
     int left = index, i = 0;
 
-    memset(info, 0, sizeof *info);
     for (; (row = backend_row(i, &broken)) || broken; i++) {
         const int count = broken ? 1 : row->count();
         if (left >= 0 && left < count)
@@ -116,38 +139,32 @@ firn_status firn_device_describe(firn_context *ctx, int index, firn_device_info 
         left -= count;
     }
     FIRN_EXPECT(ctx, row || broken, "devices are numbered 0 to %d, not %d", firn_device_count() - 1, index);
-    if (broken) {
-        snprintf(info->name, sizeof info->name, "%s", broken->name);
-        snprintf(info->backend, sizeof info->backend, "%s", broken->name);
-        say(info, broken->error);
-        return FIRN_OK;
+    if (row) {
+        FIRN_TRY(describe(ctx, row, left, &ours));
+    } else {
+        snprintf(ours.name, sizeof ours.name, "%s", broken->name);
+        snprintf(ours.backend, sizeof ours.backend, "%s", broken->name);
+        snprintf(ours.error, sizeof ours.error, "%s", broken->error);
     }
-    snprintf(info->backend, sizeof info->backend, "%s", row->name);
-    device_title(row, left, info->name, sizeof info->name);
-    const firn_status s = row->open(ctx, left, &device);
-    if (s == FIRN_ERR_MEMORY)
-        return s;
-    if (s != FIRN_OK) {
-        say(info, firn_error(ctx));
-        return FIRN_OK;
-    }
-    firn_device_get_info(device, info);
-    firn_device_close(device);
+    firn_sized_give(info, &ours);
     return FIRN_OK;
 }
 
-void firn_device_get_info(firn_device *device, firn_device_info *info)
+firn_status firn_device_get_info(firn_device *device, firn_device_info *info)
 {
-    if (!info)
-        return;
-    memset(info, 0, sizeof *info);
-    if (!device)
-        return;
-    snprintf(info->name, sizeof info->name, "%s", device->name);
-    snprintf(info->about, sizeof info->about, "%s", device->about);
-    snprintf(info->backend, sizeof info->backend, "%s", device->backend->name);
-    if (device->backend->info)
-        device->backend->info(device, info);
+    FIRN_GIVEN(device ? device->ctx : NULL, device, info);
+    FIRN_TRY(FIRN_ROOM(device->ctx, firn_device_info, error, info));
+    firn_device_info ours = {.size = sizeof ours};
+
+    fill(device, &ours);
+    firn_sized_give(info, &ours);
+    return FIRN_OK;
+}
+
+firn_status firn_expect_device(firn_context *ctx, const firn_device *device)
+{
+    FIRN_EXPECT(ctx, device->ctx == ctx, "the device %s was opened on another context", device->name);
+    return FIRN_OK;
 }
 
 void firn_device_close(firn_device *device)
@@ -180,6 +197,7 @@ static firn_status make(firn_device *device, const void *memory, size_t size, bo
         return FIRN_ERR_MEMORY;
     b->device = device;
     b->size = size;
+    b->skew = (uintptr_t)memory % 64;
     firn_status s;
     if (!wrap)
         s = backend->buffer_create(device, size, b);
@@ -379,6 +397,12 @@ firn_status firn_device_wait(firn_device *device)
     if (fault.kind == FIRN_FAULT_ID_RANGE)
         return firn_fail(device->ctx, FIRN_ERR_DEVICE, "%s%s%s: id number %lld is %lld, outside 0 to %lld", t->op->name,
                          gap, t->name, (long long)fault.index, (long long)fault.value, (long long)fault.limit - 1);
+    if (fault.kind == FIRN_FAULT_TABLE)
+        return firn_fail(device->ctx, FIRN_ERR_DEVICE,
+                         "%s%s%s: id number %lld is an expert that the table puts at byte %lld: a whole one must lie "
+                         "inside the weight's %lld bytes, at a multiple of %zu",
+                         t->op->name, gap, t->name, (long long)fault.index, (long long)fault.value,
+                         (long long)fault.limit, firn_type_align(t->src[0]->type));
     /* Where in the result, innermost first: the last number is a token's, in most tensors of a model. */
     char where[96] = "";
     int64_t rest = fault.index;

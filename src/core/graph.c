@@ -173,10 +173,15 @@ firn_tensor *firn_named(firn_tensor *t, const char *name, ...)
     return t;
 }
 
+bool firn_graph_has(const firn_graph *g, const firn_tensor *t)
+{
+    return firn_graph_tensor(g, t->index) == t;
+}
+
 /* Whether the tensor is one of this graph; else the graph fails. */
 static bool is_member(firn_graph *g, const firn_tensor *t)
 {
-    if (firn_graph_tensor(g, t->index) == t)
+    if (firn_graph_has(g, t))
         return true;
     firn_graph_fail(g, FIRN_ERR_ARGUMENT, "a tensor%s%s is of another graph", t->name[0] ? " " : "", t->name);
     return false;

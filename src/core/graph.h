@@ -15,11 +15,14 @@ struct firn_graph {
     char error[FIRN_ERROR_BYTES];
 };
 
+bool firn_graph_has(const firn_graph *g, const firn_tensor *t);
+
 /* What a running device found wrong, in numbers: of the first plan that found something the smallest node, and in it
  * the smallest index. Kernels call firn_fault_set from any thread and go on without touching what they may not. */
 typedef enum {
     FIRN_FAULT_NONE,
     FIRN_FAULT_ID_RANGE,   /* index: which id (in the tensor's order), value: what it was */
+    FIRN_FAULT_TABLE,      /* index: which id, value: where the table puts its expert, limit: the weight's bytes */
     FIRN_FAULT_NOT_FINITE, /* index: which element */
 } firn_fault_kind;
 

@@ -221,6 +221,7 @@ firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan *
     firn_context *ctx = device->ctx;
 
     *result = NULL;
+    FIRN_EXPECT(ctx, graph->ctx == ctx, "the graph was made with another context than the device %s", device->name);
     FIRN_TRY(firn_graph_status(graph));
     firn_plan *plan = firn_alloc_zeroed(ctx, 1, sizeof *plan);
     if (!plan)
@@ -354,9 +355,9 @@ void firn_exec_destroy(firn_exec *exec)
     firn_free(exec->plan->ctx, exec);
 }
 
-/* That [offset, offset + size) lies in the buffer, and the buffer on the plan's device. */
+/* That [offset, offset + size) lies in the buffer at a multiple of `align`, and the buffer on the plan's device. */
 static firn_status check_place(const firn_exec *exec, const firn_buffer *buffer, size_t offset, size_t size,
-                               const char *what)
+                               size_t align, const char *what)
 {
     firn_context *ctx = exec->plan->ctx;
 
@@ -366,6 +367,9 @@ static firn_status check_place(const firn_exec *exec, const firn_buffer *buffer,
                 exec->plan->device->name);
     FIRN_EXPECT(ctx, offset <= buffer->size && size <= buffer->size - offset,
                 "%s needs %zu bytes at offset %zu, the buffer has %zu", what, size, offset, buffer->size);
+    FIRN_EXPECT(ctx, (buffer->skew + offset) % align == 0,
+                "%s needs an address that is a multiple of %zu: offset %zu of a buffer%s is not", what, align, offset,
+                buffer->skew ? " that begins beside one" : "");
     return FIRN_OK;
 }
 
@@ -374,10 +378,12 @@ firn_status firn_exec_bind(firn_exec *exec, const firn_tensor *tensor, firn_buff
     FIRN_GIVEN(exec ? exec->plan->ctx : NULL, exec, tensor, buffer);
     firn_context *ctx = exec->plan->ctx;
 
-    FIRN_EXPECT(ctx, firn_graph_tensor(exec->plan->graph, tensor->index) == tensor,
-                "the tensor to bind is not in the plan's graph");
-    FIRN_EXPECT(ctx, !tensor->op || tensor->output, "%s is computed inside the plan and cannot be bound", tensor->name);
-    FIRN_TRY(check_place(exec, buffer, offset, firn_n_bytes(tensor), tensor->name));
+    FIRN_EXPECT(ctx, firn_graph_has(exec->plan->graph, tensor), "the tensor to bind is not in the plan's graph");
+    const char *name = tensor->name[0] ? tensor->name : tensor->op ? tensor->op->name : "a slot";
+    FIRN_EXPECT(ctx, tensor->index < exec->plan->n_tensors, "%s was added to the graph after the plan was made", name);
+    FIRN_EXPECT(ctx, (!tensor->op || tensor->output) && !exec->plan->in_arena[tensor->index],
+                "%s is computed inside the plan and cannot be bound", name);
+    FIRN_TRY(check_place(exec, buffer, offset, firn_n_bytes(tensor), firn_type_align(tensor->type), name));
     exec->bound[tensor->index] = (firn_place){buffer, offset};
     return FIRN_OK;
 }
@@ -387,9 +393,9 @@ firn_status firn_exec_memory(firn_exec *exec, firn_buffer *arena, size_t arena_o
 {
     FIRN_GIVEN(NULL, exec);
     if (exec->plan->arena)
-        FIRN_TRY(check_place(exec, arena, arena_offset, exec->plan->arena, "the arena"));
+        FIRN_TRY(check_place(exec, arena, arena_offset, exec->plan->arena, ALIGN, "the arena"));
     if (exec->plan->work)
-        FIRN_TRY(check_place(exec, work, work_offset, exec->plan->work, "the workspace"));
+        FIRN_TRY(check_place(exec, work, work_offset, exec->plan->work, ALIGN, "the workspace"));
     exec->arena = (firn_place){arena, arena_offset};
     exec->work = (firn_place){work, work_offset};
     return FIRN_OK;
@@ -426,6 +432,7 @@ firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int fl
     const firn_plan *plan = exec->plan;
 
     FIRN_EXPECT(plan->ctx, plan->device, "the plan's device is closed");
+    FIRN_EXPECT(plan->ctx, (flags & ~FIRN_RUN_CHECK) == 0, "a run has no flags %#x", (unsigned)flags);
     FIRN_EXPECT(plan->ctx, part >= 0 && part < plan->n_parts, "the plan has parts 0 to %d, not %d", plan->n_parts - 1,
                 part);
     const firn_launch *first = plan->launches + plan->part_start[part];

@@ -16,6 +16,7 @@
  * cells (kernel_set.h), of which a block of depth has `steps`. */
 #include "cpu/gemm.h"
 #include "format/format.h"
+#include "format/gather.h"
 
 #include <string.h>
 
@@ -694,8 +695,7 @@ static bool id_is_good(const firn_gemm *g, int32_t id)
     if (!id_in_range(g, id) || !g->table)
         return id_in_range(g, id);
     const int64_t bytes = (g->m - 1) * g->w.nb[1] + (int64_t)firn_row_bytes(g->type, g->k);
-    return g->table[id] >= 0 && g->table[id] <= g->table_bytes - bytes &&
-           g->table[id] % (int64_t)firn_type_align(g->type) == 0;
+    return firn_expert_lies_within(g->table[id], bytes, g->table_bytes, (int64_t)firn_type_align(g->type));
 }
 
 /* Counting sort, stable. Bad ids are reported, their rows cleared, and then they are no longer there. */

@@ -92,7 +92,7 @@ static void run_product(const firn_call *call, const firn_kernel_set *set, firn_
 
     firn_gemm_run(&g, call->work, team, &fault);
     if (fault.found && fault.outside)
-        firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.id, g.table[fault.id], g.table_bytes);
+        firn_fault_set(call->fault, FIRN_FAULT_TABLE, call->node, fault.slot, g.table[fault.id], g.table_bytes);
     else if (fault.found)
         firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.slot, fault.id, g.n_expert);
 }

@@ -637,15 +637,21 @@ uint64_t firn_gguf_file_bytes(const firn_gguf *g)
     return g ? g->bytes : 0;
 }
 
+/* Whether its pages are the mapped file's: a tensor of another file has none here. */
+static bool is_mapped(const firn_gguf *g, const firn_gguf_tensor *t)
+{
+    return g && t && t >= g->tensors && t < g->tensors + g->n_tensors && g->parts[t->file].mapped;
+}
+
 void firn_gguf_will_need(const firn_gguf *g, const firn_gguf_tensor *t)
 {
-    if (g && t && g->parts[t->file].mapped)
+    if (is_mapped(g, t))
         firn_map_will_need(&g->parts[t->file].map, (size_t)t->offset, t->size);
 }
 
 void firn_gguf_release(const firn_gguf *g, const firn_gguf_tensor *t)
 {
-    if (g && t && g->parts[t->file].mapped)
+    if (is_mapped(g, t))
         firn_map_release(&g->parts[t->file].map, (size_t)t->offset, t->size);
 }
 

@@ -156,9 +156,10 @@ static firn_status check_table(firn_gpu_plan *plan, const firn_gpu_product_args 
 {
     firn_gpu_check_args a = {.node = plan->id,
                              .node_index = plan->node->index,
-                             .kind = FIRN_FAULT_ID_RANGE,
+                             .kind = FIRN_FAULT_TABLE,
                              .low = expert_bytes,
                              .limit = (int64_t)firn_n_bytes(plan->node->src[W]),
+                             .align = (int32_t)firn_type_align(plan->node->src[W]->type),
                              .n_experts = p->n_experts};
 
     FIRN_TRY(firn_gpu_view_of(plan->ctx, plan->node->src[IDS], &a.ids));
@@ -183,7 +184,7 @@ static firn_status plan_routed(firn_gpu_plan *plan, bool back, firn_gpu_kernel r
     a.n_inner = (int32_t)w->ne[back ? 1 : 0];
     a.w_row = w->nb[1];
     a.w_expert = w->nb[2];
-    a.has_table = table != NULL;
+    a.table_align = table ? (int32_t)firn_type_align(w->type) : 0;
     a.last_offset = (int64_t)firn_n_bytes(w) - expert_bytes;
     FIRN_TRY(firn_gpu_check_ids(plan, IDS, 0, experts));
     if (table)

@@ -3,6 +3,7 @@
  * One plan per kind of block for a prompt's whole batches, one for single tokens, one for the last number of tokens
  * that was neither. A token's keys and values go to row `position` of its block's cache, and it sees rows
  * [0, position + 1); in blocks with a window all counted from the cache's first row, see cache.h. */
+#include "core/backend.h"
 #include "model/cache.h"
 #include "model/ends.h"
 
@@ -257,6 +258,7 @@ firn_status firn_generator_create(firn_context *ctx, firn_device *device, const 
 {
     FIRN_GIVEN(ctx, ctx, device, model, generator);
     *generator = NULL;
+    FIRN_TRY(firn_expect_device(ctx, device));
     FIRN_EXPECT(ctx, n_ctx >= 1 && n_ctx <= INT32_MAX, "a context has at least 1 token, not %lld", (long long)n_ctx);
     firn_generator *g = firn_alloc_zeroed(ctx, 1, sizeof *g);
     if (!g)

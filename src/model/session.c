@@ -10,6 +10,7 @@
  * forward is the same launches on the same bytes.
  *
  * Called by train/step.c and the commands; calls block.h (one block), ends.h (embedding, head), weights.h. */
+#include "core/backend.h"
 #include "core/graph.h"
 #include "core/sized.h"
 #include "model/block.h"
@@ -457,6 +458,7 @@ firn_status firn_session_create(firn_context *ctx, firn_device *device, const fi
     pass *largest = NULL;
 
     *session = NULL;
+    FIRN_TRY(firn_expect_device(ctx, device));
     firn_status status = prepare(ctx, device, model, adapter, params, &s, &largest);
     if (status == FIRN_OK)
         status = allocate(s);
@@ -478,6 +480,7 @@ firn_status firn_session_plan(firn_context *ctx, firn_device *device, const firn
                               firn_session_memory *memory)
 {
     FIRN_GIVEN(ctx, ctx, device, model, params, memory);
+    FIRN_TRY(firn_expect_device(ctx, device));
     firn_session *s = NULL;
     pass *largest = NULL;
 

@@ -5,8 +5,9 @@
  *   w      [k, m, n_expert]       any weight format, rows dense
  *   x      [k, s', n_tokens]      F32, s' divides n_used (1: all slots of a token share a row; n_used: each has its
  * own) ids    [n_used, n_tokens]     I32, any strides (usually a view of a sort); an expert may occur twice in a token
- *   table  [n_expert]             I64, optional: where each expert lies, in bytes from w's data (slots of a cache)
- *   y      [m, n_used, n_tokens]  F32
+ *   table  [n_expert]             I64, optional: where each expert lies, in bytes from w's data (slots of a cache):
+ * inside w, at a multiple of firn_type_align; entries of experts that no id names may be anything y      [m, n_used,
+ * n_tokens]  F32
  *
  * MUL_MAT_ID_BACK(w, dy, ids) -> dx[:,s,t] = W[:,:,ids[s,t]] dy[:,s,t], [k, n_used, n_tokens]: one row per slot. Where
  * slots shared a row of x, the gradient rule sums over them (SUM_SLOTS).
@@ -18,11 +19,12 @@
  * choice has no slope. A packed W has none, and asking for one is an error. A node with a table has none either: a
  * kernel that ignored the table would read bytes that were deliberately never filled.
  *
- * References sum in double. Fast kernels: cpu/gemm.c, metal/kernels. */
+ * References sum in double. Fast kernels: cpu/gemm.c, gpu/kernels. */
 #include "op/mathf.h"
 #include "op/util.h"
 
 #include "format/format.h"
+#include "format/gather.h"
 
 enum { W, X, IDS, TABLE }; /* MUL_MAT_ID_BACK: w, dy, ids. OUT_PROD_ID: x, dy, ids */
 enum { OX, ODY };
@@ -70,16 +72,30 @@ static int32_t expert_of(const firn_tensor *ids, void *first, int64_t s, int64_t
     return *(const int32_t *)firn_at(ids, first, s, t, 0, 0);
 }
 
-/* Reports the ids that name no expert. */
-static void report_ids(const firn_call *call, int64_t n_expert)
+/* Bytes of one expert, without a gap behind its last row. */
+static int64_t expert_bytes(const firn_tensor *w)
 {
-    const firn_tensor *ids = call->node->src[IDS];
+    return (w->ne[1] - 1) * w->nb[1] + (int64_t)firn_row_bytes(w->type, w->ne[0]);
+}
+
+static bool entry_is_good(const firn_tensor *w, int64_t at)
+{
+    return firn_expert_lies_within(at, expert_bytes(w), (int64_t)firn_n_bytes(w), (int64_t)firn_type_align(w->type));
+}
+
+/* Reports the ids that name no expert, or one that the table (NULL: there is none) puts where it cannot lie. */
+static void report_ids(const firn_call *call, int64_t n_expert, const int64_t *table)
+{
+    const firn_tensor *ids = call->node->src[IDS], *w = call->node->src[W];
 
     for (int64_t t = 0; t < ids->ne[1]; t++)
         for (int64_t s = 0; s < ids->ne[0]; s++) {
             const int32_t e = expert_of(ids, call->src[IDS], s, t);
+            const int64_t slot = s + t * ids->ne[0];
             if (e < 0 || e >= n_expert)
-                firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, s + t * ids->ne[0], e, n_expert);
+                firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, slot, e, n_expert);
+            else if (table && !entry_is_good(w, table[e]))
+                firn_fault_set(call->fault, FIRN_FAULT_TABLE, call->node, slot, table[e], (int64_t)firn_n_bytes(w));
         }
 }
 
@@ -138,6 +154,7 @@ static size_t mul_mat_id_work(const firn_tensor *y)
     return (size_t)y->src[W]->ne[0] * sizeof(float);
 }
 
+/* NULL where the table puts the expert where it cannot lie. */
 static const char *expert_row(const firn_call *call, int64_t e, int64_t j)
 {
     const firn_tensor *w = call->node->src[W];
@@ -145,12 +162,7 @@ static const char *expert_row(const firn_call *call, int64_t e, int64_t j)
 
     if (!table)
         return firn_at(w, call->src[W], 0, j, e, 0);
-    const int64_t end = table[e] + (w->ne[1] - 1) * w->nb[1] + (int64_t)firn_row_bytes(w->type, w->ne[0]);
-    if (table[e] < 0 || end > (int64_t)firn_n_bytes(w)) {
-        firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, e, table[e], (int64_t)firn_n_bytes(w));
-        return NULL;
-    }
-    return (const char *)call->src[W] + table[e] + j * w->nb[1];
+    return entry_is_good(w, table[e]) ? (const char *)call->src[W] + table[e] + j * w->nb[1] : NULL;
 }
 
 FIRN_WIDE static void mul_mat_id_reference(const firn_call *call, int64_t begin, int64_t end)
@@ -159,7 +171,7 @@ FIRN_WIDE static void mul_mat_id_reference(const firn_call *call, int64_t begin,
     const int64_t k = w->ne[0], n_expert = n_experts(y);
 
     if (begin == 0 && end > 0)
-        report_ids(call, n_expert);
+        report_ids(call, n_expert, call->src[TABLE]);
     for (int64_t item = begin; item < end; item++) {
         const int64_t j = item % y->ne[0], e = item / y->ne[0];
         const float *row = NULL;
@@ -249,7 +261,7 @@ FIRN_WIDE static void mul_mat_id_back_reference(const firn_call *call, int64_t b
     double *restrict sum = call->work;
 
     if (begin == 0 && end > 0)
-        report_ids(call, w->ne[2]);
+        report_ids(call, w->ne[2], NULL);
     for (int64_t slot = begin; slot < end; slot++) {
         const int64_t s = slot % y->ne[1], t = slot / y->ne[1];
         const int32_t e = expert_of(y->src[IDS], call->src[IDS], s, t);
@@ -335,7 +347,7 @@ FIRN_WIDE static void out_prod_id_reference(const firn_call *call, int64_t begin
     double *restrict sum = call->work;
 
     if (begin == 0 && end > 0)
-        report_ids(call, y->ne[2]);
+        report_ids(call, y->ne[2], NULL);
     for (int64_t item = begin; item < end; item++) {
         const int64_t j = item % y->ne[1], e = item / y->ne[1];
         float *out = (float *)call->dst + item * k;

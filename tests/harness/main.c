@@ -481,7 +481,7 @@ static void run_devices(options *o, tally *sum, const regex_t *pattern)
     if (o->precision)
         firn_precision_from_name(o->precision, &precision);
     for (int i = 1; i < n; i++) {
-        firn_device_info d;
+        firn_device_info d = {.size = sizeof d};
         target t;
         if (firn_device_describe(ctx, i, &d) == FIRN_OK && wanted(o, d.backend, d.name) &&
             target_open(&t, d.name, d.name, precision))

@@ -116,14 +116,17 @@ static void null_in_graph_h(void **state)
     NAMED(firn_device_open(ctx, NULL, &other), "firn_device_open: name must not be null");
     NAMED(firn_device_open(ctx, "CPU", NULL), "firn_device_open: device must not be null");
     firn_device_close(NULL);
-    firn_device_info info;
+    firn_device_info info = {.size = sizeof info};
     assert_true(firn_device_count() >= 1);
     SILENT(firn_device_describe(NULL, 0, &info));
     NAMED(firn_device_describe(ctx, 0, NULL), "firn_device_describe: info must not be null");
-    memset(&info, 'x', sizeof info);
-    firn_device_get_info(NULL, &info);
-    assert_string_equal(info.name, "");
-    firn_device_get_info(device, NULL);
+    SILENT(firn_device_get_info(NULL, &info));
+    NAMED(firn_device_get_info(device, NULL), "firn_device_get_info: info must not be null");
+    assert_int_equal(firn_device_get_info(device, &info), FIRN_OK);
+    assert_string_equal(info.name, "CPU");
+    info.size = 7;
+    REFUSED(firn_device_get_info(device, &info), FIRN_ERR_ARGUMENT,
+            "firn_device_info.size is 7: expected sizeof(firn_device_info), at least");
     assert_string_equal(firn_device_name(NULL), "");
     assert_string_equal(firn_device_about(NULL), "");
     SILENT(firn_device_wait(NULL));

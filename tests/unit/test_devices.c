@@ -9,7 +9,7 @@
 
 static firn_device_info described(firn_context *ctx, const char *name)
 {
-    firn_device_info info;
+    firn_device_info info = {.size = sizeof info};
 
     for (int i = 0; i < firn_device_count(); i++) {
         assert_int_equal(firn_device_describe(ctx, i, &info), FIRN_OK);
@@ -23,7 +23,7 @@ static firn_device_info described(firn_context *ctx, const char *name)
 static void the_cpu_says_what_it_is(void **state)
 {
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 3});
-    firn_device_info d;
+    firn_device_info d = {.size = sizeof d};
 
     (void)state;
     assert_int_equal(firn_device_describe(ctx, 0, &d), FIRN_OK);
@@ -102,7 +102,7 @@ static void what_cannot_be_used_is_told(void **state)
     assert_memory_equal(described(ctx, "FIRN_BACKENDS").error, "FIRN_BACKENDS names the folder /nowhere, which cannot",
                         52);
     for (int i = 0; i < firn_device_count(); i++) { /* libfirn-group-*.so are no devices */
-        firn_device_info d;
+        firn_device_info d = {.size = sizeof d};
         assert_int_equal(firn_device_describe(ctx, i, &d), FIRN_OK);
         assert_null(strstr(d.name, "group"));
     }

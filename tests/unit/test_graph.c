@@ -339,7 +339,7 @@ static void unknown_devices_are_refused_with_the_list(void **state)
     free(before);
     char expected[512] = "there is no device 'TPU0' here; there is: CPU";
     for (int i = 1; i < firn_device_count(); i++) {
-        firn_device_info info;
+        firn_device_info info = {.size = sizeof info};
         assert_int_equal(firn_device_describe(ctx, i, &info), FIRN_OK);
         strcat(strcat(expected, ", "), info.name);
     }

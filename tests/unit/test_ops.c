@@ -654,7 +654,7 @@ int main(void)
     int failed = cmocka_run_group_tests_name("on the CPU", tests, NULL, NULL);
     firn_context *ctx = firn_context_create(NULL);
     for (int i = 1; ctx && i < firn_device_count(); i++) {
-        firn_device_info info;
+        firn_device_info info = {.size = sizeof info};
         if (firn_device_describe(ctx, i, &info) != FIRN_OK || info.error[0])
             continue;
         device_name = info.name;

@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     firn_gpu_view ids;
     int64_t node, limit, low;
-    int32_t node_index, kind, n_experts;
+    int32_t node_index, kind, n_experts, align; /* align: of a table's offsets, see format/gather.h */
     int32_t masked; /* kernel_check_targets: low is the ignore value, and what the mask makes 0 is not looked at */
     int64_t mask_token;
 } firn_gpu_check_args;
@@ -65,7 +65,7 @@ typedef struct {
     int32_t n_rows;             /* dense: rows of one batch; routed: slots */
     int32_t n_used, n_shared, n_experts, n_tiles;
     int32_t n_batch, w_repeat[2]; /* dense: x's inner batches, and w's along each axis */
-    int32_t has_table;
+    int32_t table_align;          /* what a table's offsets are multiples of; 0: there is no table */
     uint32_t first[3];   /* the first threadgroup's number along each axis of the grid, where a launch is cut */
     int64_t last_offset; /* with a table: the last byte at which a whole expert fits */
     int64_t w_row, w_expert, w_batch[2];

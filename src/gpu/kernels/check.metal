@@ -8,6 +8,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#include "format/gather.h"
 #include "gpu/kernels/args.h"
 
 static inline device const uchar *element_at(constant firn_gpu_view &v, device const uchar *base, long i)
@@ -78,7 +79,7 @@ constant long NONE = 0x7fffffffffffffff;
 FIRN_CHECK(ids, int, v < a.low || v >= a.limit, v)
 FIRN_CHECK(finite, float, !isfinite(v), 0)
 
-/* Of the experts that ids choose, the first whose offset leaves no room for `low` bytes of it below limit. */
+/* The first id whose expert, `low` bytes, does not lie within the weight's `limit` (format/gather.h). */
 kernel void kernel_check_table(constant firn_gpu_check_args &a [[buffer(0)]], device const uchar *ids [[buffer(1)]],
                                device firn_gpu_fault *fault [[buffer(2)]], device const long *table [[buffer(3)]],
                                ushort index [[thread_index_in_threadgroup]],
@@ -90,14 +91,14 @@ kernel void kernel_check_table(constant firn_gpu_check_args &a [[buffer(0)]], de
     const long n = (long)a.ids.ne[0] * a.ids.ne[1] * a.ids.ne[2] * a.ids.ne[3];
     long first = NONE;
 
-    for (long i = index; i < n; i += n_threads) {
+    for (long i = index; i < n && first == NONE; i += n_threads) {
         const int e = *(device const int *)element_at(a.ids, ids, i);
-        if (e >= 0 && e < a.n_experts && (table[e] < 0 || table[e] > a.limit - a.low))
-            first = lesser(first, e);
+        if (e >= 0 && e < a.n_experts && !firn_expert_lies_within(table[e], a.low, a.limit, a.align))
+            first = i;
     }
     first = least_of_all(first, part, lane, simd, n_simd);
     if (index == 0 && first != NONE)
-        report(a, fault, first, table[first]);
+        report(a, fault, first, table[*(device const int *)element_at(a.ids, ids, first)]);
 }
 
 kernel void kernel_check_targets(constant firn_gpu_check_args &a [[buffer(0)]],

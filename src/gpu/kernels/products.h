@@ -17,6 +17,7 @@
 #ifndef FIRN_GPU_PRODUCTS_H
 #define FIRN_GPU_PRODUCTS_H
 
+#include "format/gather.h"
 #include "gpu/kernels/args.h"
 #include "gpu/kernels/formats.h"
 
@@ -80,8 +81,8 @@ static inline bool find_expert(constant firn_gpu_product_args &a, device const l
 {
     if (e < 0 || e >= a.n_experts)
         return false;
-    *at = a.has_table ? table[e] : (int64_t)e * a.w_expert;
-    return !a.has_table || (*at >= 0 && *at <= a.last_offset);
+    *at = a.table_align ? table[e] : (int64_t)e * a.w_expert;
+    return !a.table_align || firn_expert_lies_within(*at, 0, a.last_offset, a.table_align);
 }
 
 /* ---- rows form ---- */
