@@ -63,6 +63,7 @@ typedef enum {
 typedef enum {
     FIRN_SWIGLU,
     FIRN_SWIGLU_OAI, /* clamped; alpha 1.702, limit 7 */
+    FIRN_GEGLU,      /* GELU's tanh form */
 } firn_activation;
 
 /* How transformers 5 holds the experts of a block. */
@@ -83,7 +84,8 @@ typedef struct {
     const char *experts; /* "mlp.experts" */
     const char *router;  /* "mlp.gate" */
     const char *shared;  /* "mlp.shared_experts" */
-    bool shared_joint;   /* its input_linear holds gate and up, gate rows first, its output_linear down */
+
+    bool shared_joint; /* its input_linear holds gate and up, gate rows first, its output_linear down */
 } firn_hf;
 
 typedef struct firn_arch {
@@ -92,22 +94,29 @@ typedef struct firn_arch {
     /* attention */
     firn_attention_kind attention;
     firn_rope_kind rope;
-    bool rope_factors;     /* rope_freqs, rope_factors_long and _short are used where the file has them */
-    bool rope_all;         /* the whole head rotates: rope.dimension_count must equal it */
-    bool rope_finetuned;   /* rope.scaling.finetuned false: no block rotates */
-    bool rope_sections;    /* a pair that rope.dimension_sections gives to no axis of an image does not rotate */
-    bool rope_windows;     /* blocks without a window do not rotate, if the model has windows */
-    bool rope_unstretched; /* blocks with a window rotate without rope.scaling */
-    int rope_skip;         /* every that-many-th block does not rotate; 0: all do */
-    bool temperature;      /* q grows with its position where attention.temperature_scale says so */
+    bool rope_factors;      /* rope_freqs, rope_factors_long and _short are used where the file has them */
+    bool rope_factors_full; /* ... but by blocks without a window alone, which must have them */
+    bool rope_all;          /* the whole head rotates: rope.dimension_count must equal it */
+    bool rope_finetuned;    /* rope.scaling.finetuned false: no block rotates */
+    bool rope_sections;     /* a pair that rope.dimension_sections gives to no axis of an image does not rotate */
+    bool rope_windows;      /* blocks without a window do not rotate, if the model has windows */
+    bool rope_unstretched;  /* blocks with a window rotate without rope.scaling */
+    int rope_skip;          /* every that-many-th block does not rotate; 0: all do */
+    float attention_scale;  /* of q . k; 0: 1 / sqrt(head) */
+    bool temperature;       /* q grows with its position where attention.temperature_scale says so */
     firn_qk_norm qk_norm;
     bool qk_norm_optional;
+    bool v_norm; /* each head of v is normed, without a weight */
+    bool v_or_k; /* without attn_v, v is k as attn_k leaves it */
     firn_presence qkv_bias, attn_output_bias;
     bool attn_output_bias_unused; /* loaded, not added */
     firn_presence sinks;          /* attn_sinks: a logit per head that enters the softmax's denominator */
     int window_step; /* attention.sliding_window on all but every that-many-th block, if sliding_window_pattern does not
                         say otherwise; 0: no windows */
     bool window_optional;
+    bool window_pattern;     /* ... and sliding_window_pattern must say so for each block */
+    bool window_heads;       /* blocks with a window have heads of key_length_swa and value_length_swa, of which
+                                rope.dimension_count_swa rotate */
     firn_presence attn_gate; /* attn_gate: attention's result is multiplied by sigmoid(attn_gate x) */
     const char *most_keys;   /* key of the number of keys that a token chooses among its own; with no more than these
                                 all are chosen, and longer documents are refused */
@@ -123,6 +132,7 @@ typedef struct firn_arch {
     const char *expert_width;  /* key of the experts' width, where absent or 0 feed_forward_length / experts used; NULL:
                                   feed_forward_length */
     firn_activation activation;
+    bool dense_beside;     /* experts stand beside a dense feed-forward, each with norms of its own; see ffn.c */
     bool routed_by_router; /* blocks that have a router (ffn_gate_inp) are routed */
     bool leading_dense;    /* leading_dense_block_count blocks are dense */
     bool interleaved;      /* from there on every interleave_moe_layer_step-th is routed */
@@ -133,11 +143,16 @@ typedef struct firn_arch {
     bool shared_count;       /* times expert_shared_count */
 
     /* ends */
-    bool embedding_root;  /* the embedding is multiplied by sqrt(n_embd) */
-    bool scales;          /* logit_scale, residual_scale, embedding_scale, attention.scale */
+    bool per_layer_inputs; /* keys may say that blocks have embeddings of their own: refused */
+    bool output_scale;     /* the stream behind a block is multiplied by layer_output_scale where that is there */
+    float softcap;       /* logits become c tanh(logits / c), c by final_logit_softcapping or else this; 0: they stay */
+    bool embedding_root; /* the embedding is multiplied by sqrt(n_embd) */
+    bool scales;         /* logit_scale, residual_scale, embedding_scale, attention.scale */
     firn_presence output; /* OPTIONAL: the embedding serves where it is absent */
     firn_presence output_bias;
 
+    bool own_factors; /* ffn_gate_inp.scale and ffn_down_exps.scale are the model's own. transformers multiplies by the
+                         latter what an adapter adds, too; llama.cpp does not */
     bool factors_served;  /* llama.cpp multiplies by every .scale tensor; elsewhere by those of attention alone */
     const char *unserved; /* bases on which llama.cpp loads an adapter and ignores it, with spaces between; or NULL */
     firn_hf hf;

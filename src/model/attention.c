@@ -16,6 +16,7 @@ firn_tensor *firn_build_rotated(firn_builder *u, firn_tensor *x, firn_tensor *fa
     firn_rope_params params = u->model->hp.rope;
 
     params.freq_base = u->layer->rope_base;
+    params.n_rot = (int)u->layer->n_rot;
     if (!u->layer->stretched) {
         params.freq_scale = params.attn_factor = 1;
         params.ext_factor = 0;
@@ -75,7 +76,7 @@ firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
     const firn_hparams *hp = &u->model->hp;
     firn_block *blk = u->block;
     firn_graph *g = u->g;
-    const int64_t H = u->layer->n_head, G = u->layer->n_head_kv, hk = hp->head_k, hv = hp->head_v;
+    const int64_t H = u->layer->n_head, G = u->layer->n_head_kv, hk = u->layer->head_k, hv = u->layer->head_v;
     firn_tensor *q, *k, *v;
 
     if (blk->weight[FIRN_T_ATTN_QKV]) {
@@ -86,8 +87,10 @@ firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
     } else {
         q = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_Q, x), 0, hk, H);
         k = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_K, x), 0, hk, G);
-        v = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_V, x), 0, hv, G);
+        v = blk->weight[FIRN_T_ATTN_V] ? firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_V, x), 0, hv, G) : k;
     }
+    if (u->model->arch->v_norm)
+        v = firn_named(firn_rms_norm(g, v, NULL, hp->norm_eps), "normed v");
     q = prepared(u, q, FIRN_T_ATTN_Q, FIRN_T_ATTN_Q_NORM, hk, H);
     k = prepared(u, k, FIRN_T_ATTN_K, FIRN_T_ATTN_K_NORM, hk, G);
     k = firn_build_through_cache(u, k, blk->k_cache, hk, G);

@@ -40,13 +40,17 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.n_cache = n_cache;
     kind.n_head = l->n_head;
     kind.n_head_kv = l->n_head_kv;
-    kind.n_ff = l->experts ? 0 : l->n_ff;
+    kind.head_k = l->head_k;
+    kind.head_v = l->head_v;
+    kind.n_rot = l->n_rot;
+    kind.n_ff = l->weight[FIRN_T_FFN_UP] ? l->n_ff : 0;
     kind.n_ff_expert = l->n_ff_expert;
     kind.n_ff_shared = l->n_ff_shared;
     kind.n_expert_used = l->n_expert_used;
     kind.experts = l->experts;
     kind.rotates = l->rotates;
     kind.stretched = l->stretched;
+    kind.factors = l->factors;
     kind.rope_base = l->rope_base;
     kind.backward = backward;
     kind.dx = dx;
@@ -104,7 +108,7 @@ static void make_slots(firn_builder *u)
     k->position = firn_slot(g, FIRN_I32, 1, &u->n, "position");
     k->range = firn_slot(g, FIRN_I32, 2, (int64_t[]){2, u->n}, "range");
     const firn_gguf_tensor *factors = firn_model_factors(m, m->hp.n_ctx_train);
-    if (factors && l->rotates)
+    if (factors && l->rotates && l->factors)
         k->factors = slot_like(g, factors);
     if (m->hp.temperature.scale != 0)
         k->temperature = firn_slot(g, FIRN_F32, 3, (int64_t[]){1, 1, u->n}, "temperature");
@@ -232,8 +236,11 @@ static void forward(firn_builder *u)
     firn_tensor *x =
         firn_named(firn_add(g, k->x, residual(u, attention(u, h), FIRN_T_POST_ATTENTION_NORM)), "after attention");
     h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
-    h = residual(u, firn_build_feed_forward(u, h), FIRN_T_POST_FFW_NORM);
-    k->y = firn_output(g, firn_named(firn_add(g, x, h), "block output"));
+    h = residual(u, firn_build_feed_forward(u, h, x), FIRN_T_POST_FFW_NORM);
+    x = firn_add(g, x, h);
+    if (k->weight[FIRN_T_LAYER_OUTPUT_SCALE])
+        x = firn_mul(g, x, k->weight[FIRN_T_LAYER_OUTPUT_SCALE]);
+    k->y = firn_output(g, firn_named(x, "block output"));
 }
 
 static firn_status backward(firn_context *ctx, firn_builder *u)

@@ -13,8 +13,8 @@
 typedef struct {
     int64_t n_tokens;
     int64_t n_cache; /* tokens that the key/value cache holds; 0: keys and values are this pass's own */
-    int64_t n_head, n_head_kv, n_ff, n_ff_expert, n_ff_shared, n_expert_used;
-    int32_t experts, rotates, stretched;
+    int64_t n_head, n_head_kv, head_k, head_v, n_rot, n_ff, n_ff_expert, n_ff_shared, n_expert_used;
+    int32_t experts, rotates, stretched, factors;
     float rope_base;
     struct {
         int32_t there, bias, factor, rank;

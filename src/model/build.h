@@ -25,7 +25,8 @@ firn_tensor *firn_build_routed(firn_builder *u, firn_tensor_id id, firn_tensor *
 
 firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x);
 firn_tensor *firn_build_mla(firn_builder *u, firn_tensor *x); /* mla.c */
-firn_tensor *firn_build_feed_forward(firn_builder *u, firn_tensor *x);
+/* `stream`: what x is the norm of. */
+firn_tensor *firn_build_feed_forward(firn_builder *u, firn_tensor *x, firn_tensor *stream);
 
 /* ---- for attention of other kinds (attention.c) ---- */
 

@@ -83,6 +83,9 @@ static firn_status build(firn_head *k, const firn_model *m, firn_head_task task,
         firn_named(firn_adapted_product(g, k->output, k->factor, k->bias, k->a, k->b, e ? e->scale : 1, h), "logits");
     if (m->hp.logit_scale != 1)
         logits = firn_named(firn_scale(g, logits, 1 / m->hp.logit_scale), "scaled logits");
+    if (m->hp.softcap != 0)
+        logits = firn_named(firn_scale(g, firn_tanh(g, firn_scale(g, logits, 1 / m->hp.softcap)), m->hp.softcap),
+                            "capped logits");
     if (task == FIRN_HEAD_LOGITS) {
         k->logits = firn_output(g, logits);
         return firn_graph_status(g);

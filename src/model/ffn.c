@@ -3,6 +3,9 @@
  *     dense      down(act(gate x, up x))
  *     experts    sum over the chosen e, in the order of choice, of w_e down_e(act(gate_e x, up_e x))
  *     shared     + down(act(gate x, up x)), times sigmoid(w . x) where it has a gate
+ *     beside a dense one (Gemma 4), s = the stream whose norm x is:
+ *                norm(dense(x); post_ffw_norm_1) + norm(experts(norm(s; pre_ffw_norm_2)); post_ffw_norm_2), routed by
+ *                norm(s; ffn_gate_inp.scale) / sqrt(d)
  *
  * d = n_embd, n = tokens, E = experts, k = experts used. The choice has no slope; the weights do. */
 #include "model/build.h"
@@ -11,8 +14,15 @@
 
 static firn_tensor *activation(firn_builder *u, firn_tensor *gate, firn_tensor *up)
 {
-    return u->model->arch->activation == FIRN_SWIGLU_OAI ? firn_swiglu_oai(u->g, gate, up, 1.702f, 7.0f)
-                                                         : firn_swiglu(u->g, gate, up);
+    switch (u->model->arch->activation) {
+    case FIRN_SWIGLU:
+        return firn_swiglu(u->g, gate, up);
+    case FIRN_SWIGLU_OAI:
+        return firn_swiglu_oai(u->g, gate, up, 1.702f, 7.0f);
+    case FIRN_GEGLU:
+        return firn_geglu(u->g, gate, up);
+    }
+    return NULL;
 }
 
 /* ---- the router ---- */
@@ -56,13 +66,13 @@ static void router_losses(firn_builder *u, firn_tensor *logits, firn_tensor *pro
     k->router[1] = firn_output(g, firn_named(firn_router_z(g, logits, NULL), "router z"));
 }
 
-/* The experts of each token, and their weights [k, n]. */
-static firn_tensor *route(firn_builder *u, firn_tensor *x, firn_tensor **ids)
+/* The experts of each token, and their weights [k, n], by logits [E, n]. */
+static firn_tensor *route(firn_builder *u, firn_tensor *logits, firn_tensor **ids)
 {
     const firn_hparams *hp = &u->model->hp;
     firn_graph *g = u->g;
     const int64_t E = hp->n_expert, k = u->layer->n_expert_used;
-    firn_tensor *logits = firn_build_product(u, FIRN_T_FFN_GATE_INP, x);
+
     firn_tensor *probs = hp->router.gate == FIRN_GATE_SOFTMAX   ? firn_soft_max(g, logits, NULL, NULL, 1.0f)
                          : hp->router.gate == FIRN_GATE_SIGMOID ? firn_sigmoid(g, logits)
                                                                 : logits;
@@ -99,11 +109,11 @@ static firn_tensor *half(firn_builder *u, firn_tensor *both, int which)
                 : NULL;
 }
 
-static firn_tensor *routed_experts(firn_builder *u, firn_tensor *x)
+static firn_tensor *routed_experts(firn_builder *u, firn_tensor *x, firn_tensor *logits)
 {
     firn_block *k = u->block;
     firn_graph *g = u->g;
-    firn_tensor *w = route(u, x, &k->ids), *act;
+    firn_tensor *w = route(u, logits, &k->ids), *act;
     firn_tensor *column = firn_reshape(g, x, 3, (int64_t[]){u->model->hp.n_embd, 1, u->n});
 
     if (k->weight[FIRN_T_FFN_GATE_UP_EXPS]) {
@@ -137,10 +147,30 @@ static firn_tensor *dense(firn_builder *u, firn_tensor *x)
         activation(u, firn_build_product(u, FIRN_T_FFN_GATE, x), firn_build_product(u, FIRN_T_FFN_UP, x)));
 }
 
-firn_tensor *firn_build_feed_forward(firn_builder *u, firn_tensor *x)
+/* Experts beside a dense feed-forward. The router's .scale is on what it reads. */
+static firn_tensor *beside_dense(firn_builder *u, firn_tensor *x, firn_tensor *stream)
+{
+    const firn_hparams *hp = &u->model->hp;
+    const firn_tensor_id id = FIRN_T_FFN_GATE_INP;
+    firn_block *k = u->block;
+    firn_graph *g = u->g;
+
+    firn_tensor *first = firn_rms_norm(g, dense(u, x), k->weight[FIRN_T_POST_FFW_NORM_1], hp->norm_eps);
+    firn_tensor *r = firn_scale(g, firn_rms_norm(g, stream, k->factor[id], hp->norm_eps), 1 / sqrtf((float)hp->n_embd));
+    firn_tensor *logits = firn_adapted_product(g, k->weight[id], NULL, NULL, k->a[id], k->b[id], k->kind.t[id].scale,
+                                               firn_named(r, "router input"));
+    firn_named(logits, "%s", firn_tensor_rows[id].base);
+    firn_tensor *second = firn_rms_norm(g, stream, k->weight[FIRN_T_PRE_FFW_NORM_2], hp->norm_eps);
+    second = routed_experts(u, firn_named(second, "pre_ffw_norm_2"), logits);
+    return firn_add(g, first, firn_rms_norm(g, second, k->weight[FIRN_T_POST_FFW_NORM_2], hp->norm_eps));
+}
+
+firn_tensor *firn_build_feed_forward(firn_builder *u, firn_tensor *x, firn_tensor *stream)
 {
     if (!u->layer->experts)
         return dense(u, x);
-    firn_tensor *y = routed_experts(u, x);
+    if (u->model->arch->dense_beside)
+        return beside_dense(u, x, stream);
+    firn_tensor *y = routed_experts(u, x, firn_build_product(u, FIRN_T_FFN_GATE_INP, x));
     return u->layer->n_ff_shared ? firn_add(u->g, y, shared_expert(u, x)) : y;
 }

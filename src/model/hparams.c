@@ -171,7 +171,8 @@ static firn_status rope(firn_context *ctx, firn_model *m)
         FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "rope.scaling.finetuned"), false, &finetuned));
     for (int64_t i = 0; i < hp->n_layer; i++) {
         m->layers[i].rope_base = base;
-        m->layers[i].stretched = true;
+        m->layers[i].stretched = m->layers[i].factors = true;
+        m->layers[i].n_rot = n_rot;
         m->layers[i].rotates = finetuned && (m->arch->rope_skip == 0 || (i + 1) % m->arch->rope_skip != 0);
     }
     return m->arch->rope_sections ? sections(ctx, m) : FIRN_OK;
@@ -193,6 +194,9 @@ static firn_status windows(firn_context *ctx, firn_model *m)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.rope.freq_base_swa is %g, and a base is above 1", m->arch->name,
                          (double)base);
     const firn_kv *kv = firn_gguf_kv(m->gguf, firn_key(key, m, "attention.sliding_window_pattern"));
+    if (m->arch->window_pattern && !(kv && kv->type == FIRN_KV_ARRAY))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s must be an array that says of each block whether it has a window",
+                         key);
     if (kv && kv->type == FIRN_KV_ARRAY)
         FIRN_TRY(array(ctx, m, key, kv, offsetof(firn_layer, window)));
     else
@@ -208,6 +212,34 @@ static firn_status windows(firn_context *ctx, firn_model *m)
             l->rope_base = base;
         if (m->arch->rope_windows && m->hp.window > 0)
             l->rotates = l->window;
+        l->factors = !(m->arch->rope_factors_full && l->window);
+    }
+    return FIRN_OK;
+}
+
+/* Blocks with a window may have heads of another size. */
+static firn_status window_heads(firn_context *ctx, firn_model *m)
+{
+    const firn_hparams *hp = &m->hp;
+    int64_t k = 0, v = 0, n_rot = hp->rope.n_rot;
+
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.key_length_swa", true, &k));
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.value_length_swa", true, &v));
+    FIRN_TRY(firn_key_u32(ctx, m, "rope.dimension_count_swa", false, &n_rot));
+    if (k <= 0 || v <= 0 || k > 65536 || v > 65536 || n_rot <= 0 || n_rot > k || n_rot % 2)
+        return firn_fail(
+            ctx, FIRN_ERR_FORMAT,
+            "%s has heads of %lld and %lld values in blocks with a window, of which %lld rotate: not possible",
+            m->arch->name, (long long)k, (long long)v, (long long)n_rot);
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        firn_layer *l = &m->layers[i];
+        if (!l->window)
+            continue;
+        l->head_k = k;
+        l->head_v = v;
+        l->n_rot = n_rot;
+        l->k_row = l->n_head_kv * k;
+        l->v_row = l->n_head_kv * v;
     }
     return FIRN_OK;
 }
@@ -250,9 +282,11 @@ static firn_status heads(firn_context *ctx, firn_model *m)
     if (m->arch->attention == FIRN_ATTENTION_MLA)
         FIRN_TRY(firn_mla_heads(ctx, m));
     FIRN_TRY(rope(ctx, m));
-    hp->attention_scale = 1.0f / sqrtf((float)hp->head_k);
+    hp->attention_scale = m->arch->attention_scale != 0 ? m->arch->attention_scale : 1.0f / sqrtf((float)hp->head_k);
     for (int64_t i = 0; i < hp->n_layer; i++) {
         firn_layer *l = &m->layers[i];
+        l->head_k = hp->head_k;
+        l->head_v = hp->head_v;
         l->k_row = l->n_head_kv * hp->head_k;
         l->v_row = l->n_head_kv * hp->head_v;
     }
@@ -261,7 +295,8 @@ static firn_status heads(firn_context *ctx, firn_model *m)
     if (m->arch->most_keys)
         FIRN_TRY(firn_key_u32(ctx, m, m->arch->most_keys, true, &hp->most_keys));
     FIRN_TRY(temperature(ctx, m));
-    return windows(ctx, m);
+    FIRN_TRY(windows(ctx, m));
+    return m->arch->window_heads ? window_heads(ctx, m) : FIRN_OK;
 }
 
 /* ---- feed-forward ---- */
@@ -390,6 +425,12 @@ static firn_status scales(firn_context *ctx, firn_model *m)
 
     hp->embedding_scale = m->arch->embedding_root ? sqrtf((float)hp->n_embd) : 1;
     hp->residual_scale = hp->logit_scale = 1;
+    hp->softcap = m->arch->softcap;
+    if (m->arch->softcap != 0)
+        FIRN_TRY(firn_key_f32(ctx, m, "final_logit_softcapping", false, &hp->softcap));
+    if (hp->softcap < 0)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.final_logit_softcapping is %g, and logits are kept within it",
+                         m->arch->name, (double)hp->softcap);
     if (!m->arch->scales)
         return FIRN_OK;
     FIRN_TRY(firn_key_f32(ctx, m, "logit_scale", true, &logit));
@@ -405,6 +446,24 @@ static firn_status scales(firn_context *ctx, firn_model *m)
         hp->embedding_scale = embedding;
     if (attention != 0)
         hp->attention_scale = attention;
+    return FIRN_OK;
+}
+
+/* What the small Gemma 4 have besides. */
+static firn_status per_layer_inputs(firn_context *ctx, firn_model *m)
+{
+    int64_t shared = 0, width = 0;
+
+    if (!m->arch->per_layer_inputs)
+        return FIRN_OK;
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.shared_kv_layers", false, &shared));
+    FIRN_TRY(firn_key_u32(ctx, m, "embedding_length_per_layer_input", true, &width));
+    if (shared || width)
+        return firn_fail(
+            ctx, FIRN_ERR_UNSUPPORTED,
+            "this %s model has embeddings of %lld values for each block and %lld blocks that attend to the "
+            "keys of others (E2B, E4B); neither is supported",
+            m->arch->name, (long long)width, (long long)shared);
     return FIRN_OK;
 }
 
@@ -459,6 +518,7 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
     FIRN_TRY(firn_key_per_layer(ctx, m, "feed_forward_length", false, offsetof(firn_layer, n_ff)));
     FIRN_TRY(heads(ctx, m));
     FIRN_TRY(scales(ctx, m));
+    FIRN_TRY(per_layer_inputs(ctx, m));
     FIRN_TRY(experts(ctx, m));
     for (int64_t i = 0; i < hp->n_layer; i++)
         if (!m->layers[i].experts && m->layers[i].n_ff <= 0)

@@ -227,7 +227,9 @@ const firn_model_info *firn_model_get_info(const firn_model *model)
 /* Whether llama.cpp multiplies by the tensor's .scale; found by trying each on a model of each architecture. */
 static bool factor_served(const firn_model *m, firn_tensor_id id)
 {
-    return m->arch->factors_served || id == FIRN_T_ATTN_OUTPUT ||
+    const bool own = m->arch->own_factors && (id == FIRN_T_FFN_GATE_INP || id == FIRN_T_FFN_DOWN_EXPS);
+
+    return own || m->arch->factors_served || id == FIRN_T_ATTN_OUTPUT ||
            (m->arch->attention == FIRN_ATTENTION_HEADS && firn_tensor_rows[id].class_ == FIRN_CLASS_ATTENTION);
 }
 

@@ -27,12 +27,13 @@ typedef struct {
     int64_t n_vocab, n_embd, n_ctx_train;
     int64_t n_block, n_layer;        /* in the file; those that run (without next-token-prediction blocks) */
     int64_t n_expert, n_expert_used; /* the most that a block uses */
-    int64_t head_k, head_v;          /* values of one head of q and k; of v */
+    int64_t head_k, head_v;          /* values of one head of q and k; of v. A layer has its own */
     int64_t most_keys;               /* tokens of the longest document; 0: any */
     int64_t window;                  /* keys that a token sees in blocks with a window, itself among them; 0: none */
     float norm_eps;
     float attention_scale;                              /* of q . k */
     float embedding_scale, residual_scale, logit_scale; /* 1: as they are; logits are divided by theirs */
+    float softcap;                                      /* of the logits; 0: none */
     struct {                                            /* latent attention, see mla.c */
         int64_t q_rank, kv_rank, nope;
         bool split; /* attn_k_b and attn_v_b, not attn_kv_b */
@@ -54,13 +55,15 @@ typedef struct {
 typedef struct firn_stack firn_stack; /* stack.h */
 
 typedef struct {
-    int64_t n_head, n_head_kv;
+    int64_t n_head, n_head_kv, head_k, head_v;
+    int64_t n_rot;                          /* values of a head that rotate */
     int64_t n_ff, n_ff_expert, n_ff_shared; /* n_ff_shared 0: no shared expert */
     int64_t n_expert_used;
     int64_t k_row, v_row; /* values that a token adds to the caches of keys and values */
     int64_t window;       /* not 0: it sees hp.window keys */
     bool experts, rotates;
     bool stretched;                                                    /* it rotates as rope.scaling says */
+    bool factors;                                                      /* ... and as rope_freqs say */
     float rope_base;                                                   /* hp.rope has all else of its rotation */
     const firn_gguf_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT]; /* NULL: not there */
     firn_stack *stack[FIRN_T_COUNT]; /* where the file keeps the experts apart: then weight[] is its tensor */

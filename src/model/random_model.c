@@ -116,6 +116,16 @@ static const firn_random_shape shapes[] = {
      .rope_scaling = "yarn", .rope_factor = 16, .n_ctx_orig = 24, .n_window = 8},
     {"tiny-afmoe", "afmoe", "afmoe", 512, 128, 4, 4, 2, 32, 192, 8, 3, 64, 512, 1e4f, 1e-5f, .n_window = 8, .n_lead = 1,
      .n_shared = 1, .gating = 2, .weights_scale = 2.826f, .weights_norm = true},
+    {"gemma-4-26b-a4b", "gemma4", "gemma4", 262144, 2816, 30, 16, 8, 512, 2112, 128, 8, 704, 262144, 1e6f, 1e-6f,
+     .tied = true, .with = FIRN_WITH_FUSED_EXPERTS, .n_window = 1024, .n_head_window = 256, .n_kv_full = 2,
+     .window_step = 6, .rope_base_window = 1e4f},
+    {"gemma-4-31b", "gemma4", "gemma4", 262144, 5376, 60, 32, 16, 512, 21504, 0, 0, 0, 262144, 1e6f, 1e-6f,
+     .tied = true, .n_window = 1024, .n_head_window = 256, .n_kv_full = 4, .window_step = 6, .rope_base_window = 1e4f},
+    {"tiny-gemma4", "gemma4", "gemma4", 512, 128, 4, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
+     .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2, .rope_base_window = 1e4f},
+    {"tiny-gemma4-moe", "gemma4", "gemma4", 512, 128, 4, 4, 2, 64, 96, 8, 3, 64, 512, 1e6f, 1e-6f, .tied = true,
+     .with = FIRN_WITH_FUSED_EXPERTS, .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2,
+     .rope_base_window = 1e4f},
     {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, .tied = true},
     {"tiny-qwen3moe", "qwen3moe", "qwen2", 512, 256, 2, 4, 2, 64, 512, 8, 3, 128, 512, 1e6f, 1e-6f,
      .tied = false},
@@ -207,6 +217,35 @@ static firn_status put_f32(maker *m, const char *rest, float value)
     return firn_gguf_put_f32(m->out, arch_key(m, key, rest), value);
 }
 
+static bool windowed(const maker *m, int64_t i)
+{
+    return i % m->shape->window_step < m->shape->window_step - 1;
+}
+
+/* Heads that are not the same in blocks with a window and in those without one. */
+static firn_status put_window_heads(maker *m)
+{
+    const firn_random_shape *s = m->shape;
+    uint32_t kv[512];
+    uint8_t window[512];
+    char key[80];
+
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        window[i] = windowed(m, i);
+        kv[i] = (uint32_t)(window[i] ? s->n_head_kv : s->n_kv_full);
+    }
+    FIRN_TRY(firn_gguf_put_array(m->out, arch_key(m, key, "attention.head_count_kv"), FIRN_KV_U32, kv,
+                                 (uint64_t)m->n_layer));
+    FIRN_TRY(firn_gguf_put_array(m->out, arch_key(m, key, "attention.sliding_window_pattern"), FIRN_KV_BOOL, window,
+                                 (uint64_t)m->n_layer));
+    FIRN_TRY(put_u32(m, "attention.key_length_swa", s->n_head_window));
+    FIRN_TRY(put_u32(m, "attention.value_length_swa", s->n_head_window));
+    FIRN_TRY(put_u32(m, "rope.dimension_count_swa", s->n_head_window));
+    FIRN_TRY(put_u32(m, "attention.shared_kv_layers", 0));
+    FIRN_TRY(put_u32(m, "embedding_length_per_layer_input", 0));
+    return put_f32(m, "rope.freq_base_swa", s->rope_base_window);
+}
+
 /* Latent attention in its new form gives the sizes of the one head that its cache holds, and the real ones apart. */
 static firn_status put_heads(maker *m)
 {
@@ -214,7 +253,10 @@ static firn_status put_heads(maker *m)
     const int64_t hv = s->n_head_v ? s->n_head_v : s->n_head_dim;
     const bool latent = s->kv_rank && !s->joint;
 
-    FIRN_TRY(put_u32(m, "attention.head_count_kv", latent ? 1 : s->n_head_kv));
+    if (s->n_head_window)
+        FIRN_TRY(put_window_heads(m));
+    else
+        FIRN_TRY(put_u32(m, "attention.head_count_kv", latent ? 1 : s->n_head_kv));
     FIRN_TRY(put_u32(m, "attention.key_length", latent ? s->kv_rank + s->n_rot : s->n_head_dim));
     FIRN_TRY(put_u32(m, "attention.value_length", latent ? s->kv_rank : hv));
     if (s->kv_rank) {
@@ -314,7 +356,8 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
 {
     const uint64_t stream = firn_stream(name);
     const int64_t per_chunk = (int64_t)(CHUNK_BYTES / firn_type_size(type));
-    const bool one = strstr(name, "_norm.") || strncmp(name, "rope_", 5) == 0;
+    const bool one =
+        strstr(name, "_norm") || strstr(name, "_scale.") || strstr(name, ".scale") || strncmp(name, "rope_", 5) == 0;
     const bool small = one || strstr(name, ".bias") || strstr(name, "exp_probs_b") || strstr(name, "attn_sinks");
     const float std = small ? 0.1f : 1.0f / sqrtf((float)ne[0]);
     int64_t blocks = ne[0] / firn_type_block(type);
@@ -415,12 +458,25 @@ static firn_status shared(maker *m, int64_t i)
     return tensor(m, i, "ffn_down_shexp.weight", fs, s->n_embd, 0);
 }
 
+/* A dense feed-forward with norms, and the factors of the experts. */
+static firn_status beside_experts(maker *m, int64_t i)
+{
+    FIRN_TRY(dense(m, i));
+    FIRN_TRY(tensor(m, i, "post_ffw_norm_1.weight", m->shape->n_embd, 0, 0));
+    FIRN_TRY(tensor(m, i, "post_ffw_norm_2.weight", m->shape->n_embd, 0, 0));
+    FIRN_TRY(tensor(m, i, "pre_ffw_norm_2.weight", m->shape->n_embd, 0, 0));
+    FIRN_TRY(tensor(m, i, "ffn_gate_inp.scale", m->shape->n_embd, 0, 0));
+    return tensor(m, i, "ffn_down_exps.scale", m->shape->n_expert, 0, 0);
+}
+
 static firn_status feed_forward(maker *m, int64_t i)
 {
     FIRN_TRY(tensor(m, i, m->arch->post_attention_norm ? "post_attention_norm.weight" : "ffn_norm.weight",
                     m->shape->n_embd, 0, 0));
     if (m->shape->n_expert == 0 || i < m->shape->n_lead)
         return dense(m, i);
+    if (m->arch->dense_beside)
+        FIRN_TRY(beside_experts(m, i));
     FIRN_TRY(experts(m, i));
     return shared(m, i);
 }
@@ -429,7 +485,9 @@ static firn_status heads(maker *m, int64_t i)
 {
     const firn_random_shape *s = m->shape;
     const firn_arch *a = m->arch;
-    const int64_t d = s->n_embd, hd = s->n_head_dim, q = s->n_head * hd, kv = s->n_head_kv * hd;
+    const bool own = s->n_head_window && !windowed(m, i); /* heads of a block without a window, where they differ */
+    const int64_t d = s->n_embd, hd = s->n_head_window && !own ? s->n_head_window : s->n_head_dim, q = s->n_head * hd,
+                  kv = (own ? s->n_kv_full : s->n_head_kv) * hd;
     const bool bias = has(m, a->qkv_bias, FIRN_WITH_QKV_BIAS), whole = a->qk_norm == FIRN_QK_NORM_WHOLE_ROW;
 
     if (s->with & FIRN_WITH_FUSED_QKV) {
@@ -439,7 +497,8 @@ static firn_status heads(maker *m, int64_t i)
     } else {
         FIRN_TRY(tensor(m, i, "attn_q.weight", d, q, 0));
         FIRN_TRY(tensor(m, i, "attn_k.weight", d, kv, 0));
-        FIRN_TRY(tensor(m, i, "attn_v.weight", d, kv, 0));
+        if (!own)
+            FIRN_TRY(tensor(m, i, "attn_v.weight", d, kv, 0));
         if (bias) {
             FIRN_TRY(tensor(m, i, "attn_q.bias", q, 0, 0));
             FIRN_TRY(tensor(m, i, "attn_k.bias", kv, 0, 0));
@@ -502,7 +561,7 @@ static firn_status tensors(maker *m)
     const int64_t pairs = (s->n_rot ? s->n_rot : s->n_head_dim) / 2;
 
     FIRN_TRY(tensor(m, -1, "token_embd.weight", s->n_embd, s->n_vocab, 0));
-    if ((s->with & FIRN_WITH_FACTORS) && !s->rope_scaling)
+    if (m->arch->rope_factors_full || ((s->with & FIRN_WITH_FACTORS) && !s->rope_scaling))
         FIRN_TRY(tensor(m, -1, "rope_freqs.weight", pairs, 0, 0));
     if ((s->with & FIRN_WITH_FACTORS) && s->rope_scaling) {
         FIRN_TRY(tensor(m, -1, "rope_factors_long.weight", pairs, 0, 0));
@@ -515,6 +574,8 @@ static firn_status tensors(maker *m)
             FIRN_TRY(tensor(m, i, "post_attention_norm.weight", s->n_embd, 0, 0));
             FIRN_TRY(tensor(m, i, "post_ffw_norm.weight", s->n_embd, 0, 0));
         }
+        if (m->arch->output_scale)
+            FIRN_TRY(tensor(m, i, "layer_output_scale.weight", 1, 0, 0));
         FIRN_TRY(feed_forward(m, i));
     }
     FIRN_TRY(tensor(m, -1, "output_norm.weight", s->n_embd, 0, 0));

@@ -45,6 +45,10 @@ typedef struct {
     int32_t sections[4];                       /* rope.dimension_sections */
     float temperature;                         /* of q, and the tokens that share one */
     int64_t n_temperature;
+    int64_t n_head_window, n_kv_full; /* where blocks with a window have other heads: values of theirs, and key heads of
+                                         the blocks without one, which have no attn_v */
+    int64_t window_step;              /* then every so-many-th block has no window */
+    float rope_base_window;
     int64_t top_k; /* keys that a token chooses, by tensors beside latent attention; 0: all of them */
     bool joint;    /* attn_kv_b, the old form of latent attention */
 } firn_random_shape;

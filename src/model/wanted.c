@@ -94,7 +94,7 @@ static firn_status want_factors_of(firn_context *ctx, firn_model *m, int i)
 
     for (int id = 0; id < FIRN_T_COUNT; id++) {
         const bool experts = firn_tensor_rows[id].class_ == FIRN_CLASS_EXPERTS;
-        if (!l->weight[id] || firn_tensor_rows[id].class_ == FIRN_CLASS_NONE)
+        if (!l->weight[id] || firn_tensor_rows[id].class_ == FIRN_CLASS_NONE || l->factor[id])
             continue;
         snprintf(name, sizeof name, "blk.%d.%s.scale", i, firn_tensor_rows[id].base);
         FIRN_TRY(want(ctx, m, &l->factor[id], FIRN_OPTIONAL, name, true, experts ? l->weight[id]->ne[2] : 1, 0, 0));
@@ -107,10 +107,9 @@ static firn_status want_factors_of(firn_context *ctx, firn_model *m, int i)
 static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
 {
     const firn_arch *arch = m->arch;
-    const firn_hparams *hp = &m->hp;
     const firn_layer *l = &m->layers[i];
-    const int64_t d = hp->n_embd, q = l->n_head * hp->head_k, k = l->n_head_kv * hp->head_k,
-                  v = l->n_head_kv * hp->head_v;
+    const int64_t d = m->hp.n_embd, q = l->n_head * l->head_k, k = l->n_head_kv * l->head_k,
+                  v = l->n_head_kv * l->head_v;
 
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_QKV, FIRN_OPTIONAL, d, q + k + v, 0));
     /* Fused weights may have one bias, or three separate ones. */
@@ -119,7 +118,7 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_QKV, fused ? arch->qkv_bias : FIRN_ABSENT, q + k + v, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q, split, d, q, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K, split, d, k, 0));
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_V, split, d, v, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_V, fused || !arch->v_or_k ? split : FIRN_OPTIONAL, d, v, 0));
     const firn_presence bias = l->bias[FIRN_T_ATTN_QKV] ? FIRN_ABSENT : arch->qkv_bias;
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_Q, bias, q, 0));
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_K, bias, k, 0));
@@ -127,12 +126,12 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
     if (arch->qk_norm != FIRN_QK_NORM_NONE) {
         const bool head = arch->qk_norm != FIRN_QK_NORM_WHOLE_ROW;
         const firn_presence norm = arch->qk_norm_optional ? FIRN_OPTIONAL : FIRN_REQUIRED;
-        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? hp->head_k : q, 0, 0));
-        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, norm, head ? hp->head_k : k, 0, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? l->head_k : q, 0, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, norm, head ? l->head_k : k, 0, 0));
     }
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_GATE, arch->attn_gate, d, l->n_head * hp->head_v, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_GATE, arch->attn_gate, d, l->n_head * l->head_v, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_SINKS, arch->sinks, l->n_head, 0, 0));
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_OUTPUT, FIRN_REQUIRED, l->n_head * hp->head_v, d, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_OUTPUT, FIRN_REQUIRED, l->n_head * l->head_v, d, 0));
     return firn_want_bias(ctx, m, i, FIRN_T_ATTN_OUTPUT, arch->attn_output_bias, d, 0);
 }
 
@@ -191,6 +190,19 @@ static firn_status want_shared(firn_context *ctx, firn_model *m, int i)
     return firn_want_weight(ctx, m, i, FIRN_T_FFN_DOWN_SHEXP, FIRN_REQUIRED, fs, d, 0);
 }
 
+/* Experts beside a dense feed-forward; the router's .scale is as long as what it reads. */
+static firn_status want_beside_dense(firn_context *ctx, firn_model *m, int i)
+{
+    static const firn_tensor_id norms[] = {FIRN_T_PRE_FFW_NORM_2, FIRN_T_POST_FFW_NORM_1, FIRN_T_POST_FFW_NORM_2};
+    char name[NAME_BYTES];
+
+    for (size_t k = 0; k < sizeof norms / sizeof *norms; k++)
+        FIRN_TRY(firn_want_weight(ctx, m, i, norms[k], FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    snprintf(name, sizeof name, "blk.%d.%s.scale", i, firn_tensor_rows[FIRN_T_FFN_GATE_INP].base);
+    FIRN_TRY(want(ctx, m, &m->layers[i].factor[FIRN_T_FFN_GATE_INP], FIRN_REQUIRED, name, true, m->hp.n_embd, 0, 0));
+    return want_dense(ctx, m, i);
+}
+
 static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
 {
     const firn_layer *l = &m->layers[i];
@@ -201,8 +213,12 @@ static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_ATTENTION_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_FFW_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
     }
+    if (m->arch->output_scale)
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_LAYER_OUTPUT_SCALE, FIRN_OPTIONAL, 1, 0, 0));
     if (!l->experts)
         return want_dense(ctx, m, i);
+    if (m->arch->dense_beside)
+        FIRN_TRY(want_beside_dense(ctx, m, i));
     FIRN_TRY(want_experts(ctx, m, i));
     return l->n_ff_shared ? want_shared(ctx, m, i) : FIRN_OK;
 }
@@ -212,11 +228,15 @@ static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
 static firn_status want_factors(firn_context *ctx, firn_model *m)
 {
     const int64_t n = m->hp.rope.n_rot / 2;
+    firn_presence presence = FIRN_OPTIONAL;
 
     if (!m->arch->rope_factors)
         return FIRN_OK;
+    for (int64_t i = 0; m->arch->rope_factors_full && i < m->hp.n_layer; i++)
+        if (m->layers[i].factors)
+            presence = FIRN_REQUIRED;
     if (!m->hp.longrope)
-        return want(ctx, m, &m->rope_freqs, FIRN_OPTIONAL, "rope_freqs.weight", true, n, 0, 0);
+        return want(ctx, m, &m->rope_freqs, presence, "rope_freqs.weight", true, n, 0, 0);
     FIRN_TRY(want(ctx, m, &m->rope_long, FIRN_OPTIONAL, "rope_factors_long.weight", true, n, 0, 0));
     return want(ctx, m, &m->rope_short, m->rope_long ? FIRN_REQUIRED : FIRN_ABSENT, "rope_factors_short.weight", true,
                 n, 0, 0);

@@ -54,7 +54,8 @@ typedef struct {
     int64_t expert, n_expert;   /* expert -1: all, folded */
     int64_t rank, n_in;
     double alpha;
-    bool exact; /* the configuration names this block's module alone */
+    const float *divisor; /* [n_expert] of B, or NULL */
+    bool exact;           /* the configuration names this block's module alone */
 } piece;
 
 typedef struct {
@@ -145,7 +146,7 @@ static firn_status add_linear(exporting *x, int layer, firn_tensor_id id, const 
     FIRN_TRY(add(x, layer, id, module, NULL, false, e, NULL, ROWS_AS_THEY_ARE, &p));
     if (x->model->arch->hf.permuted && (id == FIRN_T_ATTN_Q || id == FIRN_T_ATTN_K)) {
         p->order = ROWS_PERMUTED;
-        p->head = x->model->hp.head_k;
+        p->head = x->model->layers[layer].head_k;
     }
     return FIRN_OK;
 }
@@ -157,8 +158,7 @@ static firn_status add_fused(exporting *x, int layer, const char *owner)
     const firn_layer *l = &x->model->layers[layer];
     const firn_adapter_entry *e = x->entries[layer * FIRN_T_COUNT + FIRN_T_ATTN_QKV];
     const char *names[] = {or_usual(hf->q, "q_proj"), or_usual(hf->k, "k_proj"), or_usual(hf->v, "v_proj")};
-    const int64_t rows[] = {l->n_head * x->model->hp.head_k, l->n_head_kv * x->model->hp.head_k,
-                            l->n_head_kv * x->model->hp.head_v};
+    const int64_t rows[] = {l->n_head * l->head_k, l->n_head_kv * l->head_k, l->n_head_kv * l->head_v};
     int64_t first = 0;
 
     if (hf->qkv || !e)
@@ -172,7 +172,7 @@ static firn_status add_fused(exporting *x, int layer, const char *owner)
         p->n_out = rows[i];
         if (hf->permuted && i < 2) {
             p->order = ROWS_PERMUTED;
-            p->head = x->model->hp.head_k;
+            p->head = l->head_k;
         }
         first += rows[i];
     }
@@ -251,6 +251,9 @@ static firn_status add_experts(exporting *x, int layer)
                      gate, up, order, &p));
     if (down)
         FIRN_TRY(add(x, layer, FIRN_T_FFN_DOWN_EXPS, owner, "down_proj", false, down, NULL, ROWS_AS_THEY_ARE, &p));
+    const firn_gguf_tensor *factor = x->model->layers[layer].factor[FIRN_T_FFN_DOWN_EXPS];
+    if (down && factor && x->model->arch->own_factors)
+        p->divisor = (const float *)(const void *)factor->data;
     return FIRN_OK;
 }
 
@@ -367,7 +370,7 @@ static double value_b(const exporting *x, const piece *p, int64_t o, int64_t col
     if (!e || j < 0 || j >= e->rank)
         return 0;
     /* Both parts share one scale, that of the piece. */
-    const double scale = (double)e->scale * (double)p->rank / p->alpha;
+    const double scale = (double)e->scale * (double)p->rank / p->alpha / (p->divisor ? (double)p->divisor[expert] : 1);
     return scale * (double)x->adapter->values[e->b + (expert * e->n_out + row) * e->rank + j];
 }
 

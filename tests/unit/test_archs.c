@@ -7,10 +7,10 @@
 
 #include <stdlib.h>
 
-static const char *const cases[] = {"glm4moe",    "gpt-oss-mxfp4", "granitemoe",  "qwen2moe", "afmoe",
-                                    "exaone-moe", "glm-dsa",       "hunyuan-moe", "hy-v3",    "mellum",
-                                    "minimax-m2", "mistral4",      "qwen3vlmoe"};
-static const char *const shared_cases[] = {"bailingmoe2", "dots1", "mistral4-q4_0"};
+static const char *const cases[] = {"glm4moe",    "gpt-oss-mxfp4", "granitemoe", "qwen2moe",   "afmoe",
+                                    "exaone-moe", "glm-dsa",       "gemma4",     "gemma4-moe", "hunyuan-moe",
+                                    "hy-v3",      "mellum",        "minimax-m2", "mistral4",   "qwen3vlmoe"};
+static const char *const shared_cases[] = {"gemma4-moe-q4_0", "bailingmoe2", "dots1", "mistral4-q4_0"};
 
 static void test_cases(void **state)
 {
@@ -122,7 +122,8 @@ static const char *draw_smooth(const firn_random_shape *like)
     s.n_expert_used = s.n_group ? s.n_expert / s.n_group * s.n_group_used : s.n_expert;
     s.n_layer = 2;
     for (int a = 0; firn_archs[a]; a++)
-        if (strcmp(firn_archs[a]->name, s.arch) == 0 && (firn_archs[a]->rope_skip || firn_archs[a]->window_step == 4))
+        if (strcmp(firn_archs[a]->name, s.arch) == 0 &&
+            (firn_archs[a]->rope_skip || firn_archs[a]->window_step == 4 || s.n_head_window))
             s.n_layer = 4; /* the fourth is another than the first three */
     firn_context *ctx = firn_context_create(NULL);
     OK(ctx, firn_random_model_write(ctx, &s, 0, FIRN_F32, 3, path, NULL));
@@ -847,6 +848,10 @@ static void test_unstretched_windows(void **state)
 static void test_refused(void **state)
 {
     (void)state;
+    refused_u32("tiny-gemma4", "gemma4.attention.sliding_window_pattern", 6,
+                "gemma4.attention.sliding_window_pattern must be an array that says of each block");
+    refused_u32("tiny-gemma4", "gemma4.rope.dimension_count_swa", 34, "of which 34 rotate: not possible");
+    refused_u32("tiny-gemma4", "gemma4.embedding_length_per_layer_input", 8, "(E2B, E4B); neither is supported");
     refused_u32("tiny-mistral4", "mistral4.attention.temperature_length", 0, "temperature_length is 0");
     refused_u32("tiny-glm4moe", "glm4moe.expert_gating_func", 4, "glm4moe.expert_gating_func is 4");
     refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_count", 5, "chooses 3 of 12 experts from 2 of 5 groups");

@@ -235,6 +235,44 @@ static void test_fused(void **state)
     forget(&x);
 }
 
+/* Names of their own: a text model inside a larger one, gates on attention, routers in a module. */
+static void test_names(void **state)
+{
+    (void)state;
+    exported x;
+
+    export(&x, "tiny-qwen3vlmoe", "all");
+    same(&x, "model.language_model.layers.1.self_attn.q_proj", 1, 0, 100, "blk.1.attn_q.weight", 100);
+    same(&x, "model.language_model.layers.1.mlp.experts", 8, 5, 100, "blk.1.ffn_down_exps.weight", 100);
+    same(&x, "lm_head", 1, 0, 500, "output.weight", 500);
+    assert_true(targets(&x, "target_parameters", "mlp.experts.down_proj"));
+    forget(&x);
+    export(&x, "tiny-afmoe", "attention,router");
+    same(&x, L1 "self_attn.gate_proj", 1, 0, 100, "blk.1.attn_gate.weight", 100);
+    same(&x, L1 "mlp.router.gate", 1, 0, 7, "blk.1.ffn_gate_inp.weight", 7);
+    assert_true(targets(&x, "target_parameters", "self_attn.gate_proj.weight"));
+    assert_true(targets(&x, "target_parameters", "mlp.router.gate.weight"));
+    forget(&x);
+    export(&x, "tiny-hunyuan-moe", "shared,router");
+    same(&x, L1 "mlp.shared_mlp.up_proj", 1, 0, 77, "blk.1.ffn_up_shexp.weight", 77);
+    same(&x, L1 "mlp.gate.wg", 1, 0, 7, "blk.1.ffn_gate_inp.weight", 7);
+    forget(&x);
+    export(&x, "tiny-gemma4-moe", "experts,router,dense");
+    same(&x, L1 "router.proj", 1, 0, 7, "blk.1.ffn_gate_inp.weight", 7);
+    same(&x, L1 "mlp.up_proj", 1, 0, 77, "blk.1.ffn_up.weight", 77);
+    same(&x, L1 "experts.base_layer", 8, 3, 100, "blk.1.ffn_gate_up_exps.weight", 100);
+    const firn_gguf_tensor *scale = firn_gguf_find(firn_model_gguf(x.f.model), "blk.1.ffn_down_exps.scale");
+    for (int64_t e = 0; e < 8; e++) /* transformers multiplies by the scale what the adapter adds */
+        assert_true(
+            fabs(theirs(&x, L1 "experts", 8, e, 100, 5) * (double)((const float *)(const void *)scale->data)[e] -
+                 ours(&x, "blk.1.ffn_down_exps.weight", e, 100, 5)) < 1e-5);
+    forget(&x);
+    export(&x, "tiny-mistral4", "experts");
+    same(&x, L1 "mlp.experts.base_layer", 8, 3, 100, "blk.1.ffn_gate_up_exps.weight", 100);
+    assert_int_equal(json_object_size(json_object_get(x.config, "rank_pattern")), 0); /* one tensor: no more rank */
+    forget(&x);
+}
+
 static void test_shared(void **state)
 {
     (void)state;
@@ -336,9 +374,10 @@ static void test_both_or_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stacked), cmocka_unit_test(test_alternating), cmocka_unit_test(test_permuted),
-        cmocka_unit_test(test_fused),   cmocka_unit_test(test_shared),      cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_scales),  cmocka_unit_test(test_refused),     cmocka_unit_test(test_both_or_none),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_stacked), cmocka_unit_test(test_alternating),
+        cmocka_unit_test(test_permuted),     cmocka_unit_test(test_fused),   cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_parts),        cmocka_unit_test(test_scales),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_both_or_none),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
