@@ -113,6 +113,27 @@ FIRN_API firn_tensor *firn_rope_back(firn_graph *g, firn_tensor *dy, firn_tensor
 FIRN_API firn_tensor *firn_attention(firn_graph *g, firn_tensor *q, firn_tensor *k, firn_tensor *v, firn_tensor *range,
                                      firn_tensor *sinks, float scale, float softcap);
 
+/* ---- states along the tokens (see op/conv.c, op/scan.c) ----
+ * `first` I32 [n] says for each token where its document begins: the number of a token of this pass, or less than 0,
+ * before it. */
+/* A filter of 1 to 8 taps for each channel, back within the document: x [C, n_history + n], w [taps, C], bias [C] or
+ * NULL
+ * -> [C, n], with silu on request. The first n_history rows of x are tokens from before this pass. Differentiable in
+ * x. */
+FIRN_API firn_tensor *firn_conv_causal(firn_graph *g, firn_tensor *x, firn_tensor *w, firn_tensor *first,
+                                       firn_tensor *bias, int64_t n_history, bool silu);
+/* The gated delta rule: q, k [s, G, n], v [dv, H, n], decay [1 or s, H, n] (logarithms, at most 0), beta [1, H, n],
+ * state [s, dv, H] or NULL -> [dv, H, n];  S' = e^decay S, S = S' + beta k (v - S'^T k)^T, y = S^T q. Head h reads key
+ * head h / (H/G), or h mod G if `tiled`. *last_state (or NULL) is the state behind the last token. Differentiable in q,
+ * k, v, decay, beta. */
+FIRN_API firn_tensor *firn_gated_delta(firn_graph *g, firn_tensor *q, firn_tensor *k, firn_tensor *v,
+                                       firn_tensor *decay, firn_tensor *beta, firn_tensor *first, firn_tensor *state,
+                                       bool tiled, firn_tensor **last_state);
+/* Mamba 2's recurrence, S = e^decay S + step b x^T, y = S^T c, with c and b for q and k, x for v, step for beta. */
+FIRN_API firn_tensor *firn_ssm_scan(firn_graph *g, firn_tensor *c, firn_tensor *b, firn_tensor *x, firn_tensor *decay,
+                                    firn_tensor *step, firn_tensor *first, firn_tensor *state, bool tiled,
+                                    firn_tensor **last_state);
+
 /* ---- matrix products: see design.md, "Tensors, graphs, gradients" ---- */
 /* w [k, m, B', C'] any format, x [k, n, B, C] -> [m, n, B, C]; w is repeated over B and C */
 FIRN_API firn_tensor *firn_mul_mat(firn_graph *g, firn_tensor *w, firn_tensor *x);

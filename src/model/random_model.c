@@ -116,14 +116,14 @@ static const firn_random_shape shapes[] = {
      .rope_scaling = "yarn", .rope_factor = 16, .n_ctx_orig = 24, .n_window = 8},
     {"tiny-afmoe", "afmoe", "afmoe", 512, 128, 4, 4, 2, 32, 192, 8, 3, 64, 512, 1e4f, 1e-5f, .n_window = 8, .n_lead = 1,
      .n_shared = 1, .gating = 2, .weights_scale = 2.826f, .weights_norm = true},
-    {"gemma-4-26b-a4b", "gemma4", "gemma4", 262144, 2816, 30, 16, 8, 512, 2112, 128, 8, 704, 262144, 1e6f, 1e-6f,
+    {"gemma-4-26b-a4b", "gemma4", "gpt-2", 262144, 2816, 30, 16, 8, 512, 2112, 128, 8, 704, 262144, 1e6f, 1e-6f,
      .tied = true, .with = FIRN_WITH_FUSED_EXPERTS, .n_window = 1024, .n_head_window = 256, .n_kv_full = 2,
      .window_step = 6, .rope_base_window = 1e4f},
-    {"gemma-4-31b", "gemma4", "gemma4", 262144, 5376, 60, 32, 16, 512, 21504, 0, 0, 0, 262144, 1e6f, 1e-6f,
+    {"gemma-4-31b", "gemma4", "gpt-2", 262144, 5376, 60, 32, 16, 512, 21504, 0, 0, 0, 262144, 1e6f, 1e-6f,
      .tied = true, .n_window = 1024, .n_head_window = 256, .n_kv_full = 4, .window_step = 6, .rope_base_window = 1e4f},
-    {"tiny-gemma4", "gemma4", "gemma4", 512, 128, 4, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
+    {"tiny-gemma4", "gemma4", "gpt-2", 512, 128, 4, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
      .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2, .rope_base_window = 1e4f},
-    {"tiny-gemma4-moe", "gemma4", "gemma4", 512, 128, 4, 4, 2, 64, 96, 8, 3, 64, 512, 1e6f, 1e-6f, .tied = true,
+    {"tiny-gemma4-moe", "gemma4", "gpt-2", 512, 128, 4, 4, 2, 64, 96, 8, 3, 64, 512, 1e6f, 1e-6f, .tied = true,
      .with = FIRN_WITH_FUSED_EXPERTS, .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2,
      .rope_base_window = 1e4f},
     {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, .tied = true},
@@ -358,6 +358,7 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
     const int64_t per_chunk = (int64_t)(CHUNK_BYTES / firn_type_size(type));
     const bool one =
         strstr(name, "_norm") || strstr(name, "_scale.") || strstr(name, ".scale") || strncmp(name, "rope_", 5) == 0;
+    const bool router = strstr(name, "ffn_gate_inp.scale"); /* what it multiplies is divided by as much */
     const bool small = one || strstr(name, ".bias") || strstr(name, "exp_probs_b") || strstr(name, "attn_sinks");
     const float std = small ? 0.1f : 1.0f / sqrtf((float)ne[0]);
     int64_t blocks = ne[0] / firn_type_block(type);
@@ -369,6 +370,8 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
         firn_format_draw(type, std, m->seed, stream, first, n, m->chunk);
         for (int64_t i = 0; one && i < n; i++)
             ((float *)m->chunk)[i] += 1;
+        for (int64_t i = 0; router && i < n; i++)
+            ((float *)m->chunk)[i] *= sqrtf((float)ne[0]);
         FIRN_TRY(firn_gguf_writer_data(m->out, m->chunk, (size_t)n * firn_type_size(type)));
     }
     return FIRN_OK;

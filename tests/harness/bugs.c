@@ -636,6 +636,47 @@ static firn_tensor *half_of_it(firn_graph *g, firn_tensor *y, firn_tensor *dy, i
     return firn_scale(g, right->gradient(g, y, dy, of), 0.5f);
 }
 
+/* ---- states along the tokens ---- */
+
+static int32_t first_of_all(const firn_call *call, int32_t first, int64_t i0, int64_t i1)
+{
+    (void)call, (void)i0, (void)i1;
+    return first < 0 ? first : 0;
+}
+
+DEFECT(one_document)
+{
+    with_ints(call, begin, end, 2, first_of_all);
+}
+
+DEFECT(one_document_of_states)
+{
+    with_ints(call, begin, end, 5, first_of_all);
+}
+
+static void with_int(const firn_call *call, int64_t begin, int64_t end, int word, int32_t value)
+{
+    changed c = change(call, -1);
+
+    c.node.params.i[word] = value;
+    run_changed(&c, -1, begin, end);
+}
+
+DEFECT(silu_forgotten)
+{
+    with_int(call, begin, end, 1, 0);
+}
+
+DEFECT(other_key_heads)
+{
+    with_int(call, begin, end, 0, !call->node->params.i[0]);
+}
+
+DEFECT(a_state_from_nowhere)
+{
+    without(call, begin, end, 6);
+}
+
 /* ---- the list ---- */
 
 static const struct {
@@ -731,6 +772,18 @@ static const struct {
     {"padding counted", "ROUTER_Z", first_optional_left, NULL, false, false},
     {"half of a square's gradient", "ROUTER_Z", NULL, half_of_it, true, false},
     {"padding counted", "ROUTER_Z_BACK", first_optional_left, NULL, false, false},
+    {"one document for all", "CONV_CAUSAL", one_document, NULL, false, false},
+    {"one document for all", "CONV_CAUSAL_BACK", one_document, NULL, false, false},
+    {"silu forgotten", "CONV_CAUSAL", silu_forgotten, NULL, false, false},
+    {"silu forgotten", "CONV_CAUSAL_BACK", silu_forgotten, NULL, false, false},
+    {"one document for all", "GATED_DELTA", one_document_of_states, NULL, false, false},
+    {"one document for all", "GATED_DELTA_BACK", one_document_of_states, NULL, false, false},
+    {"the state from before ignored", "GATED_DELTA", a_state_from_nowhere, NULL, false, false},
+    {"the state from before ignored", "SSM_SCAN", a_state_from_nowhere, NULL, false, false},
+    {"key heads in the other order", "GATED_DELTA", other_key_heads, NULL, false, false},
+    {"key heads in the other order", "GATED_DELTA_BACK", other_key_heads, NULL, false, false},
+    {"one document for all", "SSM_SCAN", one_document_of_states, NULL, false, false},
+    {"one document for all", "SSM_SCAN_BACK", one_document_of_states, NULL, false, false},
     {"decay forgotten", "OPT_STEP_SGD", decay_forgotten, NULL, false, false},
     {"a promised cell that the device declines", "GET_ROWS", NULL, NULL, false, true},
 };

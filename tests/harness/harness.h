@@ -143,7 +143,7 @@ struct family {
 };
 
 /* Ends with an op of NULL. */
-extern const family simple_families[], model_families[], product_families[], back_families[];
+extern const family simple_families[], model_families[], product_families[], back_families[], scan_families[];
 
 /* ---- running ---- */
 

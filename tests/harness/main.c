@@ -117,7 +117,7 @@ static const family *const *all_families(void)
 {
     static const family *list[160];
     static int n;
-    const family *const groups[] = {simple_families, model_families, product_families, back_families};
+    const family *const groups[] = {simple_families, model_families, product_families, back_families, scan_families};
 
     if (n == 0)
         for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
