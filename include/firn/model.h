@@ -143,7 +143,8 @@ FIRN_API firn_status firn_session_gradient(firn_session *session, const firn_bat
                                            int64_t *n_targets);
 FIRN_API float *firn_session_gradients(firn_session *session); /* [adapter->n_values] */
 FIRN_API void firn_session_zero_gradients(firn_session *session);
-/* logits [n_vocab, n_tokens] to host memory. */
+/* logits [n_vocab, n_tokens] to host memory; some that are not finite are an error that names the block or the token.
+ */
 FIRN_API firn_status firn_session_logits(firn_session *session, const firn_batch *batch, float *logits);
 /* Tokens routed to each expert since the last reset, [n_layer][n_expert]; counted by loss, gradient and logits. NULL
  * for dense models. */

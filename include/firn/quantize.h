@@ -34,8 +34,9 @@ typedef struct {
 } firn_quantize_report;
 
 /* Writes `out` (whole or not at all) from the model `in`; both may be one path. A tensor that has its type already is
- * copied. Types are those of firn_type_can_encode. A weight that is not finite refuses the model by the tensor's name,
- * unless it goes to F32, F16 or BF16. report may be NULL; after a failure it tells how far it came. */
+ * copied. Types are those of firn_type_can_encode. A weight that is not finite, or beyond what its type can hold,
+ * refuses the model by the tensor's name, unless it goes to F32. report may be NULL; after a failure it tells how far
+ * it came. */
 FIRN_API firn_status firn_quantize(firn_context *ctx, const char *in, const char *out,
                                    const firn_quantize_options *options, firn_quantize_report *report);
 

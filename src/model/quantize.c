@@ -8,6 +8,7 @@
 #include "format/encode.h"
 #include "format/fallback.h"
 #include "format/format.h"
+#include "format/range.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,9 +86,10 @@ typedef struct {
     char *dst;
     size_t src_piece, dst_piece; /* bytes of PIECE weights */
     int64_t n;                   /* weights of this round */
-    bool finite;                 /* asked for */
+    firn_type type;              /* of dst */
     atomic_llong next;
-    atomic_bool bad;
+    atomic_bool bad;    /* a weight is not finite */
+    _Atomic float lost; /* magnitude of one that the type cannot hold */
 } round_job;
 
 static void run_round(void *argument, firn_team team)
@@ -101,9 +103,16 @@ static void run_round(void *argument, firn_team team)
         for (int64_t p = begin; p < end; p++) {
             const int64_t n = firn_min_i64(PIECE, r->n - p * PIECE);
             r->decode(r->src + (size_t)p * r->src_piece, n, x);
-            if (r->finite && !firn_all_finite(x, n))
+            char *dst = r->dst + (size_t)p * r->dst_piece;
+            r->encode(x, n, NULL, dst);
+            if (r->type == FIRN_F32) /* whatever stands in the file */
+                continue;
+            const bool finite = firn_all_finite(x, n);
+            const float lost = finite ? firn_format_lost(r->type, x, n, dst) : 0;
+            if (!finite)
                 atomic_store(&r->bad, true);
-            r->encode(x, n, NULL, r->dst + (size_t)p * r->dst_piece);
+            if (lost > 0)
+                atomic_store(&r->lost, lost);
         }
     }
 }
@@ -116,7 +125,7 @@ static firn_status convert(job *j, const firn_gguf_tensor *t, firn_type type)
                    .src_piece = firn_row_bytes(t->type, PIECE),
                    .dst_piece = firn_row_bytes(type, PIECE),
                    .dst = j->packed,
-                   .finite = firn_type_block(type) > 1};
+                   .type = type};
     firn_pool *pool = firn_context_pool(j->ctx);
 
     if (!pool)
@@ -133,6 +142,11 @@ static firn_status convert(job *j, const firn_gguf_tensor *t, firn_type type)
             return firn_fail(j->ctx, FIRN_ERR_FORMAT,
                              "tensor '%s' has weights that are not finite, which %s cannot hold", t->name,
                              firn_type_name(type));
+        const float lost = atomic_load(&r.lost);
+        if (lost > 0)
+            return firn_fail(j->ctx, FIRN_ERR_FORMAT, "tensor '%s' has weights of %g, which %s cannot hold: take %s",
+                             t->name, (double)lost, firn_type_name(type),
+                             lost < 3.38e38f && type != FIRN_BF16 ? "bf16 or f32" : "f32");
         FIRN_TRY(firn_gguf_writer_data(j->out, j->packed, firn_row_bytes(type, r.n)));
         firn_gguf_release(j->in, t);
     }

@@ -754,6 +754,22 @@ firn_status firn_session_gradient(firn_session *s, const firn_batch *batch, floa
     return train_pass(s, batch, true, weight, loss, n_targets);
 }
 
+/* As diagnose; where each block's values are finite, the head is where they end to be. */
+static firn_status blame_logits(firn_session *s, pass *p, const float *logits, int64_t n)
+{
+    const int64_t v = s->model->hp.n_vocab;
+    int64_t token = 0;
+
+    while (token + 1 < n && firn_all_finite(logits + token * v, v))
+        token++;
+    FIRN_TRY(forward(s, p, FIRN_RUN_CHECK));
+    return firn_fail(
+        s->ctx, FIRN_ERR_DEVICE,
+        "the logits after token %lld are not finite: the model's or the adapter's numbers lead to some that "
+        "F32 does not hold",
+        (long long)token);
+}
+
 firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float *logits)
 {
     FIRN_GIVEN(s ? s->ctx : NULL, s, batch, logits);
@@ -774,6 +790,8 @@ firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float 
         FIRN_TRY(run(s, p->logits->exec, 0, 0, -1, "head"));
         FIRN_TRY(firn_device_wait(s->device));
         FIRN_TRY(firn_buffer_read(s->head, behind, logits + at * v, (size_t)(rows * v) * sizeof(float)));
+        if (!firn_all_finite(logits + at * v, rows * v))
+            return blame_logits(s, p, logits, n);
     }
     return count_experts(s, p);
 }

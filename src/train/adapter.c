@@ -395,6 +395,25 @@ firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, cons
     return s;
 }
 
+/* Whatever is loaded or saved passes here. */
+static firn_status check_values(firn_context *ctx, const firn_adapter *ad, const float *values)
+{
+    if (firn_all_finite(values, ad->n_values))
+        return FIRN_OK;
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        for (int which = 0; which < 2; which++) {
+            const float *x = values + (which ? e->b : e->a);
+            const int64_t n = which ? b_size(e) : a_size(e);
+            for (int64_t k = 0; k < n; k++)
+                if (!isfinite(x[k]))
+                    return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.lora_%c is not finite: value %lld is %g", e->tensor,
+                                     which ? 'b' : 'a', (long long)k, (double)x[k]);
+        }
+    }
+    return firn_fail(ctx, FIRN_ERR_FORMAT, "the adapter is not finite");
+}
+
 /* ---- loading ---- */
 
 static firn_status check_key(firn_context *ctx, const firn_gguf *g, const char *key, const char *wanted)
@@ -514,7 +533,7 @@ static firn_status load(loading *l)
         firn_decode_row(a->type, a->data, a_size(e), ad->values + e->a);
         firn_decode_row(b->type, b->data, b_size(e), ad->values + e->b);
     }
-    return FIRN_OK;
+    return check_values(ctx, ad, ad->values);
 }
 
 firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf, firn_adapter **adapter)
@@ -575,6 +594,7 @@ firn_status firn_adapter_save(firn_context *ctx, const firn_adapter *adapter, co
     FIRN_GIVEN(ctx, ctx, adapter, path);
     firn_gguf_writer *w;
 
+    FIRN_TRY(check_values(ctx, adapter, values ? values : adapter->values));
     FIRN_TRY(firn_gguf_writer_create(ctx, &w));
     const firn_status s = save(w, ctx, adapter, values ? values : adapter->values, path);
     firn_gguf_writer_destroy(w);

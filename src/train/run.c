@@ -241,7 +241,7 @@ static firn_status look_before(firn_run *run, firn_witness *before)
 {
     double loss;
 
-    FIRN_TRY(firn_witness_evaluate(run, before, &loss));
+    FIRN_TRY(firn_witness_evaluate(run, before, false, &loss));
     run->at.eval_loss_before = run->at.eval_loss = loss;
     if (!isnan(loss))
         firn_run_say(run, "evaluation loss before training: %.4f", loss);
@@ -293,12 +293,15 @@ static firn_status finish(firn_run *run, const firn_witness *before)
     firn_witness after = {0};
     double loss;
 
-    FIRN_TRY(save_adapter(run));
-    firn_status s = firn_witness_evaluate(run, &after, &loss);
+    firn_status s = firn_witness_evaluate(run, &after, true, &loss);
     firn_session_destroy(run->session); /* its memory makes room for the key/value cache */
     run->session = NULL;
     if (s == FIRN_OK)
-        s = firn_witness_talk(run, &after);
+        s = firn_witness_talk(run, &after, true);
+    if (s == FIRN_ERR_DEVICE) /* nobody would learn it later: no step follows */
+        s = firn_fail_in(run->ctx, s, "the adapter after step %lld is not saved", (long long)run->at.step);
+    else if (s == FIRN_OK)
+        s = save_adapter(run);
     if (s == FIRN_OK)
         s = firn_report_write(run, before, &after);
     firn_witness_clear(&after);
@@ -373,7 +376,7 @@ static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
     FIRN_TRY(checkpoints_of(run, folder));
     if (resumed)
         FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, INT64_MAX, &newest));
-    firn_status s = newest < 0 ? firn_witness_talk(run, &before) : FIRN_OK;
+    firn_status s = newest < 0 ? firn_witness_talk(run, &before, false) : FIRN_OK;
     if (s == FIRN_OK)
         s = firn_run_prepare(run);
     if (s == FIRN_OK && resumed)

@@ -81,7 +81,7 @@ static firn_status answer(firn_run *run, firn_generator *generator, const int32_
     return text_of(run, out, n_out, text);
 }
 
-firn_status firn_witness_talk(firn_run *run, firn_witness *w)
+firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
 {
     const firn_data *data = run->held.n && run->eval_data ? run->eval_data : run->data;
     const firn_sample_list *from = run->held.n ? &run->held : &run->train;
@@ -105,7 +105,7 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w)
             s = answer(run, generator, tokens, begin, &talk->answer);
     }
     firn_generator_destroy(generator);
-    if (s == FIRN_ERR_DEVICE) { /* not finite: training will stop with step and sample, which says more */
+    if (s == FIRN_ERR_DEVICE && !last) { /* not finite: training will stop with step and sample, which says more */
         firn_talk *talk = &w->talks[--w->n_talks];
         firn_free(run->ctx, talk->prompt);
         firn_free(run->ctx, talk->expected);
@@ -117,7 +117,7 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w)
 /* ---- expert load ---- */
 
 /* The first windows of the first epoch stand in for evaluation data. */
-static firn_status pass_over_training(firn_run *run)
+static firn_status pass_over_training(firn_run *run, bool last)
 {
     firn_loss_sum sum;
 
@@ -126,10 +126,10 @@ static firn_status pass_over_training(firn_run *run)
     some.n_windows = firn_min_i64(some.n_windows, LOAD_WINDOWS);
     const firn_status s =
         firn_packing_loss(run->session, run->data, &some, run->record.options.batch, &run->pass, &sum);
-    return s == FIRN_ERR_DEVICE ? FIRN_OK : s; /* as above */
+    return s == FIRN_ERR_DEVICE && !last ? FIRN_OK : s; /* as above */
 }
 
-firn_status firn_witness_evaluate(firn_run *run, firn_witness *w, double *loss)
+firn_status firn_witness_evaluate(firn_run *run, firn_witness *w, bool last, double *loss)
 {
     const firn_model_info *info = firn_model_get_info(run->model);
     int64_t *load = firn_session_expert_load(run->session);
@@ -139,10 +139,10 @@ firn_status firn_witness_evaluate(firn_run *run, firn_witness *w, double *loss)
     if (load)
         memset(load, 0, n * sizeof *load);
     FIRN_TRY(firn_run_evaluate(run, loss));
+    if (isnan(*loss) && (load || last))
+        FIRN_TRY(pass_over_training(run, last));
     if (!load)
         return FIRN_OK;
-    if (isnan(*loss))
-        FIRN_TRY(pass_over_training(run));
     w->n_layer = info->n_layer;
     w->n_expert = info->n_expert;
     if (!w->load)

@@ -19,11 +19,12 @@ typedef struct {
 } firn_witness;
 
 /* Lets the model with the run's adapter answer prompts of the evaluation samples (of training samples where there are
- * none). Its key/value cache is gone when it returns. */
-firn_status firn_witness_talk(firn_run *run, firn_witness *witness);
+ * none). Its key/value cache is gone when it returns. Logits that are not finite are FIRN_ERR_DEVICE when `last`;
+ * before that they end the talk, since a step follows that says more. */
+firn_status firn_witness_talk(firn_run *run, firn_witness *witness, bool last);
 /* Evaluates and keeps the load of each expert; without evaluation data the first windows of the training data are run,
- * and *loss is NAN. */
-firn_status firn_witness_evaluate(firn_run *run, firn_witness *witness, double *loss);
+ * and *loss is NAN. `last` as above. */
+firn_status firn_witness_evaluate(firn_run *run, firn_witness *witness, bool last, double *loss);
 void firn_witness_clear(firn_witness *witness);
 
 /* For before.json. Bytes that are no UTF-8 are replaced. */

@@ -390,6 +390,11 @@ static void test_not_finite(void **state)
     assert_non_null(strstr(firn_error(f.ctx), "block 1"));
     if (!strstr(firn_error(f.ctx), "attn_v"))
         fail_msg("no attn_v in: %s", firn_error(f.ctx));
+    float *logits = malloc((size_t)(2 * N * firn_model_get_info(f.model)->n_vocab) * sizeof *logits);
+    assert_int_equal(firn_session_logits(session, &batch, logits), FIRN_ERR_DEVICE);
+    if (!strstr(firn_error(f.ctx), "block 1"))
+        fail_msg("no block 1 in: %s", firn_error(f.ctx));
+    free(logits);
     firn_session_destroy(session);
     close_fixture(&f);
 }

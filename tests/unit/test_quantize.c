@@ -9,6 +9,7 @@
 #include "format/encode.h"
 #include "format/format.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +51,9 @@ static int64_t count(int i)
     return tensors[i].ne[0] * tensors[i].ne[1] * tensors[i].ne[2];
 }
 
-/* A model of these tensors, of values that their types can hold; `spoil` puts an infinity into attn_q. */
-static void write_model(bool spoil)
+/* A model of these tensors, of values that their types can hold; `spoil`, where it is not 0, becomes one of attn_q's.
+ */
+static void write_model(float spoil)
 {
     firn_gguf_writer *w;
 
@@ -68,8 +70,8 @@ static void write_model(bool spoil)
         void *packed = firn_alloc_zeroed(ctx, 1, bytes);
         for (int64_t k = 0; k < count(i); k++)
             x[k] = firn_random_unit(5, (uint64_t)i, (uint64_t)k) - 0.5f;
-        if (spoil && i == 2)
-            x[4096 * 299] = INFINITY;
+        if (spoil != 0 && i == 2)
+            x[4096 * 299] = spoil;
         if (firn_format_encoder(tensors[i].type))
             firn_encode_row(tensors[i].type, x, count(i), NULL, packed);
         assert_int_equal(firn_gguf_writer_data(w, packed, bytes), FIRN_OK);
@@ -138,7 +140,7 @@ static void each_tensor_gets_its_type(void **state)
     firn_quantize_report r = {.size = sizeof r};
 
     (void)state;
-    write_model(false);
+    write_model(0);
     assert_int_equal(firn_quantize(ctx, in_path, out_path, &o, &r), FIRN_OK);
     check_output(false);
     assert_int_equal(t.calls, N_TENSORS);
@@ -180,13 +182,70 @@ static void without_an_output_the_embedding_is_it(void **state)
     firn_gguf_close(g);
 }
 
+/* Finite, but beyond what the type holds: never saturated in silence. What it does hold passes. */
+static void what_a_type_cannot_hold_is_refused(void **state)
+{
+    static const struct {
+        firn_type type;
+        float fine, lost; /* 0: nothing is lost */
+        const char *instead;
+    } cases[] = {
+        {FIRN_F16, 65504, 70000, "bf16 or f32"},
+        {FIRN_BF16, 3.38e38f, FLT_MAX, "f32"},
+        {FIRN_Q8_0, 8e6f, 9e6f, "bf16 or f32"},
+        {FIRN_Q8_0, -8e6f, -3e38f, "bf16 or f32"},
+        {FIRN_Q4_0, 4e5f, 3e6f, "bf16 or f32"},
+        {FIRN_Q5_0, 7e5f, -3e6f, "bf16 or f32"},
+        {FIRN_Q4_1, 9e5f, 1e7f, "bf16 or f32"},
+        {FIRN_Q5_1, 1e6f, -1e6f, "bf16 or f32"},
+        {FIRN_Q2_K, 1e6f, 1e8f, "bf16 or f32"},
+        {FIRN_Q3_K, 5e6f, 1e9f, "bf16 or f32"},
+        {FIRN_Q4_K, 4e7f, 3e9f, "bf16 or f32"},
+        {FIRN_Q5_K, 8e7f, 3e9f, "bf16 or f32"},
+        {FIRN_Q6_K, 2e8f, 3e9f, "bf16 or f32"},
+        {FIRN_IQ4_NL, 8e6f, 3e7f, "bf16 or f32"},
+        {FIRN_IQ4_XS, 2e8f, 3e9f, "bf16 or f32"},
+        {FIRN_NVFP4, 2600, 5000, "bf16 or f32"},
+        {FIRN_MXFP4, 3e38f, 0, NULL},
+        {FIRN_F32, FLT_MAX, 0, NULL},
+        {FIRN_Q8_0, 8e6f, NAN, NULL},
+        {FIRN_F16, 0, NAN, NULL},
+        {FIRN_BF16, 0, -INFINITY, NULL},
+    };
+    firn_quantize_report r = {.size = sizeof r};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const firn_quantize_options o = {.size = sizeof o, .type = cases[i].type};
+        const char *name = firn_type_name(o.type);
+        char expected[256];
+        write_model(cases[i].fine);
+        if (firn_quantize(ctx, in_path, out_path, &o, &r) != FIRN_OK)
+            fail_msg("%s of %g: %s", name, (double)cases[i].fine, firn_error(ctx));
+        if (cases[i].lost == 0)
+            continue;
+        write_model(cases[i].lost);
+        unlink(out_path);
+        assert_int_equal(firn_quantize(ctx, in_path, out_path, &o, &r), FIRN_ERR_FORMAT);
+        if (cases[i].instead)
+            snprintf(expected, sizeof expected,
+                     "tensor 'blk.0.attn_q.weight' has weights of %g, which %s cannot hold: take %s",
+                     (double)fabsf(cases[i].lost), name, cases[i].instead);
+        else
+            snprintf(expected, sizeof expected,
+                     "tensor 'blk.0.attn_q.weight' has weights that are not finite, which %s cannot hold", name);
+        assert_string_equal(firn_error(ctx), expected);
+        assert_int_not_equal(access(out_path, F_OK), 0);
+    }
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     firn_quantize_options o = {.type = FIRN_IQ1_S};
     firn_quantize_report r = {.size = sizeof r};
 
     (void)state;
-    write_model(true);
+    write_model(INFINITY);
     unlink(out_path);
     assert_int_equal(firn_quantize(ctx, in_path, out_path, &o, &r), FIRN_ERR_UNSUPPORTED);
     assert_string_equal(firn_error(ctx), "type iq1_s can be read here but not written");
@@ -220,7 +279,7 @@ static void the_command_says_what_it_does(void **state)
     char arguments[256], output[2048];
 
     (void)state;
-    write_model(false);
+    write_model(0);
     snprintf(arguments, sizeof arguments, "%s %s Q4_k --experts MXFP4 --output-type=q6_K", in_path, out_path);
     assert_int_equal(command(arguments, output, sizeof output), 0);
     assert_non_null(strstr(output, "blk.0.attn_k.weight: q5_0 instead of q4_K, whose blocks of 256 do not divide rows "
@@ -310,8 +369,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_tensor_gets_its_type),          cmocka_unit_test(without_an_output_the_embedding_is_it),
-        cmocka_unit_test(what_cannot_be_is_refused),          cmocka_unit_test(the_command_says_what_it_does),
-        cmocka_unit_test(memory_does_not_grow_with_the_file),
+        cmocka_unit_test(what_a_type_cannot_hold_is_refused), cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(the_command_says_what_it_does),      cmocka_unit_test(memory_does_not_grow_with_the_file),
     };
     return cmocka_run_group_tests_name("quantize", tests, setup, teardown);
 }

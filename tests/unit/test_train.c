@@ -687,13 +687,21 @@ static void what_is_not_finite_is_named(void **state)
     (void)state;
     assert_int_equal(firn_model_open(ctx, "m.gguf", &model), FIRN_OK);
     assert_int_equal(firn_adapter_create(ctx, model, "attention", 2, 4, 1, &a), FIRN_OK);
-    a->values[a->entries[0].b] = NAN;
-    a->values[a->entries[0].a] = NAN;
+    a->values[a->entries[0].b] = NAN; /* is not written, and a file that has it is not read */
+    assert_int_equal(firn_adapter_save(ctx, a, NULL, "nan.gguf"), FIRN_ERR_FORMAT);
+    assert_string_equal(firn_error(ctx), "blk.0.attn_q.weight.lora_b is not finite: value 0 is nan");
+    a->values[a->entries[0].b] = 12345;
     assert_int_equal(firn_adapter_save(ctx, a, NULL, "nan.gguf"), FIRN_OK);
+    sh("LC_ALL=C sed -i 's/\\x00\\xe4\\x40\\x46/\\x00\\x00\\xc0\\x7f/' nan.gguf");
+    firn_adapter *again;
+    assert_int_equal(firn_adapter_load(ctx, model, "nan.gguf", &again), FIRN_ERR_FORMAT);
+    assert_string_equal(firn_error(ctx), "nan.gguf: blk.0.attn_q.weight.lora_b is not finite: value 0 is nan");
+    a->values[a->entries[0].b] = a->values[a->entries[0].a] = 1e30f; /* finite, and their product is not */
+    assert_int_equal(firn_adapter_save(ctx, a, NULL, "large.gguf"), FIRN_OK);
     firn_adapter_destroy(a);
     firn_model_close(model);
     firn_context_destroy(ctx);
-    o.adapter = "nan.gguf";
+    o.adapter = "large.gguf";
     o.rank = FIRN_UNSET;
     o.eval_split = 0;
     outcome out = go(&o, NULL, 1, 0);
@@ -708,9 +716,46 @@ static void what_is_not_finite_is_named(void **state)
     assert_memory_equal(out.error, "evaluation after step 0: block 0", 32);
 }
 
+/* Each step multiplies the values by -99 here, so that one of them is the first to lead to numbers which nothing holds.
+ * A run that ends with it finds it although no step follows, with evaluation data and without, and again on resume. */
+static void the_last_step_is_looked_at(void **state)
+{
+    firn_train_options o = options_for("wild");
+    outcome out = {.status = FIRN_OK};
+    const firn_train_options more = unset();
+
+    (void)state;
+    o.context = 16;
+    o.rank = 1;
+    o.learning_rate = o.weight_decay = 10;
+    o.warmup = 0;
+    o.schedule = "constant";
+    o.eval_split = 0;
+    for (o.steps = 0; out.status == FIRN_OK && o.steps < 12;) {
+        o.steps++;
+        sh("rm -rf wild");
+        out = go(&o, NULL, 1, 0);
+    }
+    assert_int_equal(out.status, FIRN_ERR_DEVICE);
+    assert_true(o.steps > 1);
+    char expected[64];
+    snprintf(expected, sizeof expected, "the adapter after step %lld is not saved: ", (long long)o.steps);
+    assert_memory_equal(out.error, expected, strlen(expected));
+    assert_int_not_equal(access("wild/adapter.gguf", F_OK), 0);
+    out = go(&more, "wild", 1, 0);
+    assert_memory_equal(out.error, expected, strlen(expected));
+    assert_int_not_equal(access("wild/adapter.gguf", F_OK), 0);
+    o.eval_split = 0.2;
+    sh("rm -rf wild");
+    out = go(&o, NULL, 1, 0);
+    assert_int_equal(out.status, FIRN_ERR_DEVICE);
+    assert_int_not_equal(access("wild/adapter.gguf", F_OK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_step_is_looked_at),
         cmocka_unit_test(a_run_learns_and_leaves_its_files),
         cmocka_unit_test(conversations_go_through_the_template),
         cmocka_unit_test(the_loss_of_a_step_counts_tokens),
