@@ -9,6 +9,7 @@
 
 typedef struct {
     const char *model, *template, *messages, *now;
+    bool exact;
 } arguments;
 
 /* "2026-01-02T03:04:05"; the weekday and the day of the year follow from the date. */
@@ -59,7 +60,7 @@ typedef struct {
     char *source; /* of --template */
     json_t *given, *variables;
     char *bos, *eos;
-    firn_jinja *jinja;
+    firn_template *chat;
     firn_text out;
 } state;
 
@@ -87,9 +88,12 @@ static firn_status run(firn_context *ctx, const arguments *a, const struct tm *n
     if (!s->given)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "%s, line %d, column %d: %s", a->messages, error.line, error.column,
                          error.text);
+    const firn_chat_tokens tokens = {.bos = s->bos, .eos = s->eos};
+    FIRN_TRY(firn_template_create(ctx, source.data, source.size, &tokens, NULL, &s->chat));
+    if (!a->exact)
+        return firn_chat_ask(s->chat, s->given, now, false, &s->out);
     FIRN_TRY(firn_chat_variables(ctx, s->given, s->bos, s->eos, &s->variables));
-    FIRN_TRY(firn_jinja_compile(ctx, source.data, source.size, NULL, &s->jinja));
-    return firn_jinja_render(ctx, s->jinja, s->variables, &(firn_jinja_options){.now = now}, &s->out, NULL);
+    return firn_template_render(s->chat, s->variables, now, &s->out, NULL);
 }
 
 int cmd_chat_template(int argc, char **argv)
@@ -101,16 +105,19 @@ int cmd_chat_template(int argc, char **argv)
         {"--model", 's', &a.model, "FILE", "take the template and its tokens from this GGUF file", 0, 0},
         {"--template", 's', &a.template, "FILE", "take the template from this file (tokens are empty)", 0, 0},
         {"--messages", 's', &a.messages, "FILE", "JSON: a list of messages, or an object of variables", 0, 0},
+        {"--exact", 'b', &a.exact, NULL, "give the template the variables as they are in the file", 0, 0},
         {"--now", 's', &a.now, "TIME", "the clock that the template sees: 2026-01-02T03:04:05", 0, 0},
         {0},
     };
     const cmd_spec spec = {
-        .usage = "firn chat-template (--model M | --template F.jinja) --messages F.json [--now TIME]",
+        .usage = "firn chat-template (--model M | --template F.jinja) --messages F.json [--exact] [--now TIME]",
         .about =
             "Renders messages through a chat template and writes the text exactly, without a newline of its own.\n"
             "The JSON file holds a list of messages, or an object whose keys are the template's variables: where not\n"
-            "given, tools and documents are null, add_generation_prompt is false, and bos_token and eos_token come\n"
-            "from the model.",
+            "given, tools and documents are null, add_generation_prompt is false, enable_thinking is true, and\n"
+            "bos_token and eos_token come from the model. Messages and tools are brought to the form that the "
+            "template\n"
+            "takes, as training and generate --chat do; --exact leaves them, and enable_thinking, as they are.",
         .options = options,
     };
 
@@ -132,7 +139,7 @@ int cmd_chat_template(int argc, char **argv)
     else
         fwrite(firn_text_cstr(&s.out), 1, s.out.size, stdout);
     firn_text_free(&s.out);
-    firn_jinja_destroy(s.jinja);
+    firn_template_destroy(s.chat);
     json_decref(s.variables);
     json_decref(s.given);
     firn_free(ctx, s.bos);

@@ -7,9 +7,9 @@
 #include "core/file.h"
 #include "core/machine.h"
 #include "firn/sample.h"
-#include "text/chat.h"
-#include "text/tokenizer.h"
 #include "text/unicode.h"
+#include "train/jsonl.h"
+#include "train/language.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -26,8 +26,8 @@ typedef struct {
 typedef struct {
     const wishes *w;
     cmd_model m;
-    firn_tokenizer *tok;
-    firn_jinja *jinja; /* NULL until asked for */
+    firn_language *language;
+    const firn_tokenizer *tok; /* the language's */
     firn_generator *generator;
     firn_sampler *sampler;
     int64_t n_ctx; /* tokens that fit */
@@ -45,59 +45,38 @@ typedef struct {
 
 /* ---- text to tokens ---- */
 
-static bool prompt_tokens(talk *t, const char *text, size_t size, unsigned flags, firn_tokens *tokens)
+static bool checked(talk *t, firn_status status, const firn_tokens *tokens)
 {
-    if (firn_tokenize(t->m.ctx, t->tok, text, size, FIRN_PARSE_SPECIAL | flags, tokens) != FIRN_OK)
+    if (status != FIRN_OK)
         return cmd_fail_ctx(t->m.ctx), false;
     if (tokens->n == 0)
         return cmd_fail("the prompt is empty, and this vocabulary puts nothing in front of it"), false;
     return true;
 }
 
-static firn_status compile(talk *t)
+/* The tokens of a text as --prompt gives it: BOS in front, even where the text brings its own. */
+static bool plain_tokens(talk *t, const char *text, size_t size, firn_tokens *tokens)
 {
-    const firn_kv *kv = firn_gguf_kv(firn_model_gguf(t->m.model), "tokenizer.chat_template");
+    const firn_status s = firn_tokenize(t->m.ctx, t->tok, text, size, FIRN_PARSE_SPECIAL | FIRN_ADD_SPECIAL, tokens);
 
-    if (t->jinja)
-        return FIRN_OK;
-    if (!kv || kv->type != FIRN_KV_STRING)
-        return firn_fail(t->m.ctx, FIRN_ERR_FORMAT, "the model has no chat template (tokenizer.chat_template)");
-    return firn_jinja_compile(t->m.ctx, kv->strings[0].data, kv->strings[0].size, NULL, &t->jinja);
+    /* EOS behind a prompt would end it. */
+    if (s == FIRN_OK && tokens->n > 1 && firn_tokenizer_adds_eos(t->tok) &&
+        tokens->ids[tokens->n - 1] == firn_tokenizer_eos(t->tok))
+        tokens->n--;
+    return checked(t, s, tokens);
 }
 
-/* The conversation as the template puts it, up to where the assistant's words begin. */
-static bool render(talk *t, json_t *messages, firn_text *text)
+/* The tokens that a line of a data set, or a list of messages, is asked with: as training has them. */
+static firn_status ask(talk *t, const json_t *line, firn_tokens *tokens)
 {
-    firn_context *ctx = t->m.ctx;
-    if (compile(t) != FIRN_OK)
-        return cmd_fail_ctx(ctx), false;
-    const int32_t ids[2] = {firn_tokenizer_bos(t->tok), firn_tokenizer_eos(t->tok)};
-    char *names[2] = {NULL, NULL};
-    json_t *variables = NULL;
-    firn_status s = FIRN_OK;
+    firn_text text;
 
-    for (int i = 0; s == FIRN_OK && i < 2; i++) {
-        size_t n = 0;
-        const char *bytes = ids[i] >= 0 ? firn_token_text(t->tok, ids[i], &n) : NULL;
-        names[i] = firn_alloc(ctx, n + 1);
-        if (!names[i]) {
-            s = FIRN_ERR_MEMORY;
-            break;
-        }
-        if (n)
-            memcpy(names[i], bytes, n);
-        names[i][n] = 0;
-    }
+    firn_text_init(&text, t->m.ctx, 0);
+    firn_status s = firn_language_asked(t->language, line, &text);
     if (s == FIRN_OK)
-        s = firn_chat_variables(ctx, messages, names[0], names[1], &variables);
-    if (s == FIRN_OK) {
-        json_object_set_new(variables, "add_generation_prompt", json_true());
-        s = firn_jinja_render(ctx, t->jinja, variables, NULL, text, NULL);
-        json_decref(variables);
-    }
-    firn_free(ctx, names[0]);
-    firn_free(ctx, names[1]);
-    return s == FIRN_OK || (cmd_fail_ctx(ctx), false);
+        s = firn_language_asked_tokens(t->language, firn_text_cstr(&text), text.size, tokens);
+    firn_text_free(&text);
+    return s;
 }
 
 /* ---- generating ---- */
@@ -247,27 +226,21 @@ static void print_json(const firn_tokens *prompt, const answer *a)
 
 /* ---- prompts ---- */
 
-/* Continues a text from an empty cache. bos: one is put in front even where the text brings its own. */
-static bool continue_text(talk *t, const char *prompt, size_t size, bool bos)
+/* Continues a prompt from an empty cache. */
+static bool go_on(talk *t, firn_tokens *tokens)
 {
     const int64_t trained = firn_model_get_info(t->m.model)->n_ctx_train;
-    firn_tokens tokens = {0};
     answer a;
 
+    if ((int64_t)tokens->n >= trained)
+        return cmd_fail("%zu tokens of prompt are too many: the model knows contexts of %lld", tokens->n,
+                        (long long)trained),
+               false;
     answer_begin(t, &a);
-    bool ok = prompt_tokens(t, prompt, size, bos ? FIRN_ADD_SPECIAL : FIRN_ADD_SPECIAL | FIRN_BOS_ONCE, &tokens);
-    /* EOS behind a prompt would end it. */
-    if (ok && tokens.n > 1 && firn_tokenizer_adds_eos(t->tok) && tokens.ids[tokens.n - 1] == firn_tokenizer_eos(t->tok))
-        tokens.n--;
-    if (ok && (int64_t)tokens.n >= trained)
-        ok = (cmd_fail("%zu tokens of prompt are too many: the model knows contexts of %lld", tokens.n,
-                       (long long)trained),
-              false);
-    ok = ok && prepare(t, firn_min_i64((int64_t)tokens.n + t->w->limit, trained)) && fresh_sampler(t) &&
-         speak(t, &tokens, &a);
+    const bool ok =
+        prepare(t, firn_min_i64((int64_t)tokens->n + t->w->limit, trained)) && fresh_sampler(t) && speak(t, tokens, &a);
     if (ok && t->w->json)
-        print_json(&tokens, &a);
-    firn_tokens_free(t->m.ctx, &tokens);
+        print_json(tokens, &a);
     answer_end(&a);
     return ok;
 }
@@ -281,68 +254,41 @@ static json_t *first_messages(const talk *t)
     return messages;
 }
 
-/* A list of objects with a "role" in words, each; what else a message must hold is the template's affair. */
-static bool are_messages(const json_t *list)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (!json_is_string(json_object_get(json_array_get(list, i), "role")))
-            return false;
-    return json_is_array(list);
-}
-
-static bool continue_messages(talk *t, json_t *messages)
-{
-    firn_text text;
-
-    firn_text_init(&text, t->m.ctx, 0);
-    const bool ok = render(t, messages, &text) && continue_text(t, firn_text_cstr(&text), text.size, false);
-    firn_text_free(&text);
-    return ok;
-}
-
 static bool one_prompt(talk *t, const char *prompt, size_t size)
 {
-    if (!t->w->chat)
-        return continue_text(t, prompt, size, true);
-    json_t *messages = first_messages(t), *content = json_stringn(prompt, size);
-    const bool utf8 = content != NULL;
-    json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
-    const bool ok = utf8 ? continue_messages(t, messages) : (cmd_fail("the prompt is not valid UTF-8"), false);
-    json_decref(messages);
-    return ok;
-}
-
-/* A prompt on each line that is not blank; of a file named .jsonl, an object with "prompt" or "messages". */
-static bool one_line(talk *t, const char *path, int line, const char *text, size_t size)
-{
-    const size_t n = strlen(path);
-
-    if (n < 6 || strcmp(path + n - 6, ".jsonl") != 0)
-        return one_prompt(t, text, size);
-    json_error_t error;
-    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
-    json_t *prompt = json_object_get(j, "prompt"), *messages = json_object_get(j, "messages");
+    firn_tokens tokens = {0};
     bool ok;
-    if (json_is_string(prompt))
-        ok = one_prompt(t, json_string_value(prompt), json_string_length(prompt));
-    else if (are_messages(messages))
-        ok = continue_messages(t, messages);
-    else if (!j)
-        ok = (firn_fail(t->m.ctx, FIRN_ERR_FORMAT, "%s:%d: %s", path, line, error.text), cmd_fail_ctx(t->m.ctx), false);
-    else
-        ok = (cmd_fail("%s:%d: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each", path,
-                       line),
-              false);
-    json_decref(j);
+
+    if (t->w->chat) {
+        json_t *messages = first_messages(t), *content = json_stringn(prompt, size);
+        const bool utf8 = content != NULL;
+        json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
+        ok = utf8 ? checked(t, ask(t, messages, &tokens), &tokens) : (cmd_fail("the prompt is not valid UTF-8"), false);
+        json_decref(messages);
+    } else {
+        ok = plain_tokens(t, prompt, size, &tokens);
+    }
+    ok = ok && go_on(t, &tokens);
+    firn_tokens_free(t->m.ctx, &tokens);
     return ok;
 }
 
-static bool each_prompt(talk *t)
+/* A line of a file of prompts, shown first. */
+static void show_line(const talk *t, const char *line, size_t n)
 {
-    const char *path = t->w->prompts;
+    if (t->w->json)
+        return;
+    fputs("> ", stdout);
+    fwrite(line, 1, n, stdout);
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* A prompt on each line that is not blank. */
+static bool each_line(talk *t, const char *path)
+{
     char *data;
     size_t size;
-    int line = 0;
     bool ok = true;
 
     if (firn_file_read(t->m.ctx, path, 0, &data, &size) != FIRN_OK)
@@ -351,16 +297,10 @@ static bool each_prompt(talk *t)
         const char *stop = memchr(s, '\n', (size_t)(end - s));
         size_t n = (size_t)((stop ? stop : end) - s);
         const size_t next = n + (stop != NULL);
-        line++;
         n -= n > 0 && s[n - 1] == '\r';
         if (n > 0) {
-            if (!t->w->json) {
-                fputs("> ", stdout);
-                fwrite(s, 1, n, stdout);
-                putchar('\n');
-                fflush(stdout);
-            }
-            ok = one_line(t, path, line, s, n);
+            show_line(t, s, n);
+            ok = one_prompt(t, s, n);
         }
         s += next;
     }
@@ -368,28 +308,77 @@ static bool each_prompt(talk *t)
     return ok;
 }
 
+/* An object of a .jsonl: what a data set's line asks. A prompt goes through the template with --chat. */
+static bool one_object(talk *t, const firn_jsonl *lines, json_t *object)
+{
+    const json_t *prompt = json_object_get(object, "prompt");
+    firn_tokens tokens = {0};
+
+    show_line(t, lines->text, lines->n);
+    if (t->w->chat && json_is_string(prompt))
+        return one_prompt(t, json_string_value(prompt), json_string_length(prompt));
+    const firn_status s = ask(t, object, &tokens);
+    if (s != FIRN_OK)
+        firn_fail_in(t->m.ctx, s, "%s:%lld", lines->name, (long long)lines->line);
+    const bool ok = checked(t, s, &tokens) && go_on(t, &tokens);
+    firn_tokens_free(t->m.ctx, &tokens);
+    return ok;
+}
+
+static bool each_object(talk *t, const char *path)
+{
+    firn_jsonl lines;
+    json_t *object = NULL;
+    bool ok = true;
+
+    if (firn_jsonl_open(t->m.ctx, path, &lines) != FIRN_OK)
+        return cmd_fail_ctx(t->m.ctx), false;
+    while (ok) {
+        if (firn_jsonl_next(&lines, &object) != FIRN_OK)
+            ok = (cmd_fail_ctx(t->m.ctx), false);
+        if (!object)
+            break;
+        ok = one_object(t, &lines, object);
+        json_decref(object);
+    }
+    firn_jsonl_close(&lines);
+    return ok;
+}
+
+static bool each_prompt(talk *t)
+{
+    const char *path = t->w->prompts;
+    const size_t n = strlen(path);
+
+    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0 ? each_object(t, path) : each_line(t, path);
+}
+
 /* ---- conversation ---- */
 
 /* One answer: the conversation so far, rendered again and continued. */
 static bool reply(talk *t, json_t *messages)
 {
-    firn_text text;
     firn_tokens tokens = {0};
     answer a;
 
-    firn_text_init(&text, t->m.ctx, 0);
     answer_begin(t, &a);
-    const bool ok = render(t, messages, &text) &&
-                    prompt_tokens(t, firn_text_cstr(&text), text.size, FIRN_ADD_SPECIAL | FIRN_BOS_ONCE, &tokens) &&
-                    speak(t, &tokens, &a);
+    const bool ok = checked(t, ask(t, messages, &tokens), &tokens) && speak(t, &tokens, &a);
     if (ok && t->w->json)
         print_json(&tokens, &a);
     if (ok)
         json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "assistant", "content", json_bytes(&a.text)));
     firn_tokens_free(t->m.ctx, &tokens);
-    firn_text_free(&text);
     answer_end(&a);
     return ok;
+}
+
+/* A list of objects with a "role" in words, each; what else a message must hold is the template's affair. */
+static bool are_messages(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_string(json_object_get(json_array_get(list, i), "role")))
+            return false;
+    return json_is_array(list);
 }
 
 /* The messages so far; NULL after a printed sentence. */
@@ -426,7 +415,7 @@ static bool converse(talk *t)
 
     if (!messages)
         return false;
-    bool ok = (compile(t) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false)) &&
+    bool ok = (firn_language_has_template(t->language) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false)) &&
               prepare(t, firn_min_i64(firn_model_get_info(t->m.model)->n_ctx_train, CMD_CHAT_CONTEXT)) &&
               fresh_sampler(t);
     while (ok) {
@@ -501,7 +490,9 @@ int cmd_generate(int argc, char **argv)
                                     .seed = (uint64_t)seed};
     if (!cmd_model_open(&t.m, &compute, argv[1], adapter))
         return 1;
-    bool ok = firn_tokenizer_create(t.m.ctx, firn_model_gguf(t.m.model), &t.tok) == FIRN_OK;
+    bool ok = firn_language_create(t.m.ctx, firn_model_gguf(t.m.model), NULL, &t.language) == FIRN_OK;
+    if (ok)
+        t.tok = firn_language_tokenizer(t.language);
     if (!ok)
         cmd_fail_ctx(t.m.ctx);
     else if (w.prompts)
@@ -510,8 +501,7 @@ int cmd_generate(int argc, char **argv)
         ok = w.prompt ? one_prompt(&t, w.prompt, strlen(w.prompt)) : converse(&t);
     firn_sampler_destroy(t.sampler);
     firn_generator_destroy(t.generator);
-    firn_jinja_destroy(t.jinja);
-    firn_tokenizer_destroy(t.tok);
+    firn_language_destroy(t.language);
     free(t.seen);
     cmd_model_close(&t.m);
     return ok ? 0 : 1;

@@ -47,6 +47,7 @@ FIRN_API void firn_tokenizer_destroy(firn_tokenizer *tok); /* NULL is fine */
 enum {
     FIRN_ADD_SPECIAL = 1,   /* BOS in front and EOS behind, each where the vocabulary asks for it */
     FIRN_PARSE_SPECIAL = 2, /* the text of a control token is that token; without it such text is plain characters */
+    FIRN_GOES_ON = 8,       /* the text goes on behind another: SPM puts no space in front of it */
     FIRN_BOS_ONCE = 4,      /* with the two above: no BOS in front of a text that begins with its text already */
 };
 
@@ -116,6 +117,10 @@ typedef struct firn_language firn_language;
 
 typedef struct {
     size_t size; /* sizeof(firn_language_options), so that fields can be added */
+    /* What an assistant thinks before it answers: "train" it (NULL: this), "mask" it (seen, not trained), "drop" it. */
+    const char *reasoning;
+    /* What is trained of messages: what the "assistant" says (NULL: this), "all" of the text, or the "last" answer. */
+    const char *loss;
 } firn_language_options;
 
 /* Reads the file's vocabulary. The template is compiled when messages are first rendered; a model without one, or with
@@ -147,9 +152,10 @@ typedef struct {
  *     {"text": "..."}                                            all of it is trained
  *
  * window: a sequence has at most so many tokens (2 at least). Messages, and prompt with completion, are cut at their
- * end; a text becomes several sequences, each beginning with the last token of the one before. A line without a token
- * to train gives none. *sequences is freed with firn_sequences_free, with the context of the language.
- * FIRN_ERR_FORMAT: no such line, or the template refuses it; the sentence names the place. */
+ * end; messages whose template shows earlier turns otherwise later on become several sequences (docs/text.md); a text
+ * becomes several sequences, each beginning with the last token of the one before. A line without a token to train
+ * gives none. *sequences is freed with firn_sequences_free, with the context of the language. FIRN_ERR_FORMAT: no such
+ * line, or the template refuses it; the sentence names the place. */
 FIRN_API firn_status firn_language_sequences(firn_language *language, const char *json, size_t size, int64_t window,
                                              firn_sequences *sequences);
 FIRN_API void firn_sequences_free(firn_context *ctx, firn_sequences *sequences);

@@ -64,6 +64,7 @@ typedef struct {
     size_t symbols_capacity;
     cached_word *cache;
     size_t cache_mask;
+    bool goes_on; /* FIRN_GOES_ON */
 } encoder;
 
 static firn_status room(encoder *e, size_t n)
@@ -242,7 +243,7 @@ static size_t word_end(const encoder *e, size_t begin, size_t end)
 static firn_status spaced_fragment(encoder *e, size_t begin, size_t end)
 {
     for (size_t i = begin, next; i < end; i = next) {
-        const bool prefix = i == begin && e->tok->add_space_prefix;
+        const bool prefix = i == begin && e->tok->add_space_prefix && !(e->goes_on && begin == 0);
         cached_word *slot = NULL;
         bool hit = false;
         next = word_end(e, i, end);
@@ -293,7 +294,7 @@ static firn_status encode(encoder *e, unsigned flags, const firn_special_match *
 firn_status firn_tokenize(firn_context *ctx, const firn_tokenizer *tok, const char *text, size_t n, unsigned flags,
                           firn_tokens *out)
 {
-    encoder e = {.ctx = ctx, .tok = tok, .text = text, .n = n, .out = out};
+    encoder e = {.ctx = ctx, .tok = tok, .text = text, .n = n, .out = out, .goes_on = (flags & FIRN_GOES_ON) != 0};
     firn_special_match *matches = NULL;
     size_t n_matches = 0, slots = 64;
 

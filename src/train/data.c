@@ -136,8 +136,9 @@ static firn_status add_sample(reader *r, const firn_spans *spans, size_t from, s
 }
 
 /* The samples of a text. spread: over as many windows as it takes; else it is cut. ends: an end token follows, and is
- * trained. */
-static firn_status add_text(reader *r, const firn_text *text, const firn_spans *spans, bool spread, bool ends)
+ * trained. tokens: NULL, or of the text. */
+static firn_status add_text(reader *r, const firn_text *text, const firn_spans *spans, const firn_token_list *tokens,
+                            bool spread, bool ends)
 {
     firn_context *ctx = r->data->ctx;
     const firn_encoder *e = r->encoder;
@@ -146,7 +147,11 @@ static firn_status add_text(reader *r, const firn_text *text, const firn_spans *
     if (text->size == 0)
         return FIRN_OK;
     r->has_text = true;
-    const firn_status status = e->encode(e->user, text->data, text->size, &r->tokens);
+    firn_status status = FIRN_OK;
+    for (size_t i = 0; tokens && status == FIRN_OK && i < tokens->n; i++)
+        status = firn_token_list_add(ctx, &r->tokens, tokens->ids[i], tokens->begin[i], tokens->end[i]);
+    if (!tokens)
+        status = e->encode(e->user, text->data, text->size, &r->tokens);
     if (status == FIRN_ERR_MEMORY)
         return memory_at(r->lines);
     if (status != FIRN_OK)
@@ -175,11 +180,11 @@ static firn_status add_text(reader *r, const firn_text *text, const firn_spans *
     return FIRN_OK;
 }
 
-static firn_status take(void *sink, const firn_text *text, const firn_spans *spans)
+static firn_status take(void *sink, const firn_text *text, const firn_spans *spans, const firn_token_list *tokens)
 {
     reader *r = sink;
 
-    r->taken = add_text(r, text, spans, false, false);
+    r->taken = add_text(r, text, spans, tokens, false, false);
     return r->taken;
 }
 
@@ -191,7 +196,7 @@ static firn_status read_messages(reader *r, const json_t *object)
                                "messages need a chat template, and the model has none; expected prompt and "
                                "completion, or text");
     r->taken = FIRN_OK;
-    const firn_status status = r->encoder->render(r->encoder->user, object, take, r);
+    const firn_status status = r->encoder->render(r->encoder->user, object, r->context, take, r);
     if (status == FIRN_OK || r->taken != FIRN_OK)
         return r->taken;
     if (status == FIRN_ERR_MEMORY)
@@ -212,7 +217,7 @@ static firn_status read_completion(reader *r, const json_t *object)
     firn_text_append(&r->text, s, n);
     const bool ends = n > 0 && r->encoder->eos >= 0;
     FIRN_TRY(firn_spans_add(&r->spans, begin, r->text.size + ends));
-    return add_text(r, &r->text, &r->spans, false, ends);
+    return add_text(r, &r->text, &r->spans, NULL, false, ends);
 }
 
 static firn_status read_text(reader *r, const json_t *object)
@@ -224,7 +229,7 @@ static firn_status read_text(reader *r, const json_t *object)
     firn_text_append(&r->text, s, n);
     const bool ends = n > 0 && r->encoder->add_eos && r->encoder->eos >= 0;
     FIRN_TRY(firn_spans_add(&r->spans, 0, n + ends));
-    return add_text(r, &r->text, &r->spans, true, ends);
+    return add_text(r, &r->text, &r->spans, NULL, true, ends);
 }
 
 static firn_status read_line(reader *r, const json_t *object)

@@ -19,8 +19,10 @@ typedef struct {
 firn_status firn_token_list_add(firn_context *ctx, firn_token_list *list, int32_t id, size_t begin, size_t end);
 void firn_token_list_free(firn_context *ctx, firn_token_list *list);
 
-/* Takes one sample of a line: its text and what of it is trained. Both belong to the caller again afterwards. */
-typedef firn_status (*firn_take)(void *sink, const firn_text *text, const firn_spans *spans);
+/* Takes one sample of a line: its text, what of it is trained, and its tokens (NULL: those that `encode` gives). All
+ * belong to the caller again afterwards. */
+typedef firn_status (*firn_take)(void *sink, const firn_text *text, const firn_spans *spans,
+                                 const firn_token_list *tokens);
 
 enum { FIRN_ENCODER_COUNTS = 16 };
 
@@ -30,9 +32,9 @@ typedef struct {
     /* Appends the tokens of text, special tokens parsed, nothing added. */
     firn_status (*encode)(void *user, const char *text, size_t size, firn_token_list *tokens);
     /* Renders a conversation {"messages": [...], "tools": ...}, whose other keys are given to the template too, into
-     * one sample or several, each handed to `take` in order. NULL: the model has no template, and `messages` are
-     * refused. */
-    firn_status (*render)(void *user, const json_t *conversation, firn_take take, void *sink);
+     * one sample or several, each handed to `take` in order. What lies behind
+     * `window` tokens of a sample need not be rendered. NULL: the model has no template, and `messages` are refused. */
+    firn_status (*render)(void *user, const json_t *conversation, int64_t window, firn_take take, void *sink);
     /* What `render` counted so far, and the plan's sentence of each ("%lld turns are ..."); texts NULL or ending in
      * NULL: no more. */
     int64_t counts[FIRN_ENCODER_COUNTS];

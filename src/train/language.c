@@ -12,14 +12,23 @@ static const struct tm clock_of_training = {.tm_year = 2026 - 1900, .tm_mday = 1
 struct firn_language {
     firn_context *ctx;
     firn_tokenizer *tokenizer;
-    firn_tokens tokens; /* of the text at hand; its memory serves all */
+    firn_tokens tokens, part; /* of the text at hand, and of a part of it; their memory serves all */
+    firn_token_list list;     /* what is given on */
     firn_encoder encoder;
-    firn_string source;    /* of the template, in the file; empty: the model has none */
-    firn_jinja *template;  /* NULL until it is needed */
+    firn_string source;      /* of the template, in the file; empty: the model has none */
+    firn_template *template; /* NULL until it is needed */
+    firn_reasoning reasoning;
+    firn_loss loss;
     const char *bos, *eos; /* texts; NULL: none */
     const char **ends;     /* texts of the tokens that end a turn */
     size_t n_ends;
 };
+
+/* For `fills`. */
+typedef struct {
+    firn_language *language;
+    int64_t window;
+} span_of;
 
 static firn_status encode(void *user, const char *text, size_t size, firn_token_list *out)
 {
@@ -37,26 +46,146 @@ static firn_status compile(firn_language *l)
         return FIRN_OK;
     if (!l->source.data)
         return firn_fail(l->ctx, FIRN_ERR_FORMAT, "the model has no chat template (tokenizer.chat_template)");
-    const firn_status s = firn_jinja_compile(l->ctx, l->source.data, l->source.size, NULL, &l->template);
+    const firn_chat_tokens tokens = {.bos = l->bos, .eos = l->eos, .ends = l->ends, .n_ends = l->n_ends};
+    const firn_status s = firn_template_create(l->ctx, l->source.data, l->source.size, &tokens, NULL, &l->template);
     return s == FIRN_OK
                ? s
                : firn_fail_in(l->ctx, s == FIRN_ERR_MEMORY ? s : FIRN_ERR_FORMAT, "the chat template of the model");
 }
 
-static firn_status render(void *user, const json_t *conversation, firn_take take, void *sink)
+/* ---- training ---- */
+
+/* True where what is asked takes all of the window: no token of the answer lies within. */
+static bool fills(void *user, const char *text, size_t size)
+{
+    const firn_language *l = ((const span_of *)user)->language;
+    const size_t window = (size_t)((const span_of *)user)->window;
+    firn_tokens tokens = {0};
+
+    if (size < window) /* a token has at least one byte */
+        return false;
+    const bool full =
+        firn_tokenize(l->ctx, l->tokenizer, text, size, FIRN_PARSE_SPECIAL, &tokens) == FIRN_OK && tokens.n >= window;
+    firn_tokens_free(l->ctx, &tokens);
+    return full;
+}
+
+/* Whether the tokens of `text` up to `at` are those of that part by itself. Special tokens cut a text: what lies before
+ * the last one need not be looked at. */
+static firn_status parts_at(firn_language *l, const firn_text *text, size_t at, bool *parts)
+{
+    const firn_tokens *all = &l->tokens;
+    size_t first = 0, n = 0;
+
+    for (size_t i = 0; i < all->n && all->spans[i].end <= at; i++) {
+        const firn_token_type kind = firn_token_kind(l->tokenizer, all->ids[i]);
+        n = i + 1;
+        if (kind == FIRN_TOKEN_CONTROL || kind == FIRN_TOKEN_USER_DEFINED)
+            first = i;
+    }
+    *parts = n == all->n || all->spans[n].begin >= at;
+    if (!*parts || n == 0)
+        return FIRN_OK;
+    const size_t begin = first ? all->spans[first].begin : 0;
+    FIRN_TRY(firn_tokenize(l->ctx, l->tokenizer, text->data + begin, at - begin, FIRN_PARSE_SPECIAL, &l->part));
+    *parts = l->part.n == n - first && memcmp(l->part.ids, all->ids + first, l->part.n * sizeof *l->part.ids) == 0;
+    return FIRN_OK;
+}
+
+static firn_status list_tokens(firn_language *l, const firn_tokens *tokens, size_t shift)
+{
+    for (size_t i = 0; i < tokens->n; i++)
+        FIRN_TRY(firn_token_list_add(l->ctx, &l->list, tokens->ids[i], tokens->spans[i].begin + shift,
+                                     tokens->spans[i].end + shift));
+    return FIRN_OK;
+}
+
+/* A turn whose begin joins with what is asked: as the model sees it, the one ends in a token of its own there. */
+static firn_status give_apart(firn_language *l, const firn_rendering *r, firn_span turn, firn_take take, void *sink)
+{
+    firn_text text = r->text; /* up to the turn's end; not freed */
+    firn_spans spans;
+
+    text.size = turn.end;
+    firn_spans_init(&spans, l->ctx);
+    l->list.n = 0;
+    FIRN_TRY(firn_tokenize(l->ctx, l->tokenizer, text.data, turn.begin, FIRN_PARSE_SPECIAL, &l->part));
+    FIRN_TRY(list_tokens(l, &l->part, 0));
+    FIRN_TRY(firn_tokenize(l->ctx, l->tokenizer, text.data + turn.begin, turn.end - turn.begin,
+                           FIRN_PARSE_SPECIAL | FIRN_GOES_ON, &l->part));
+    FIRN_TRY(list_tokens(l, &l->part, turn.begin));
+    firn_status s = FIRN_OK;
+    for (size_t k = 0; s == FIRN_OK && k < r->spans.n; k++)
+        if (r->spans.items[k].begin >= turn.begin && r->spans.items[k].end <= turn.end)
+            s = firn_spans_add(&spans, r->spans.items[k].begin, r->spans.items[k].end);
+    if (s == FIRN_OK)
+        s = take(sink, &text, &spans, &l->list);
+    firn_spans_free(&spans);
+    return s;
+}
+
+static void drop_spans(firn_spans *spans, firn_span turn)
+{
+    size_t kept = 0;
+
+    for (size_t k = 0; k < spans->n; k++)
+        if (spans->items[k].begin < turn.begin || spans->items[k].end > turn.end)
+            spans->items[kept++] = spans->items[k];
+    spans->n = kept;
+}
+
+static firn_status give(firn_language *l, firn_rendering *r, firn_take take, void *sink)
+{
+    const size_t before = r->spans.n;
+
+    FIRN_TRY(
+        firn_tokenize(l->ctx, l->tokenizer, firn_text_cstr(&r->text), r->text.size, FIRN_PARSE_SPECIAL, &l->tokens));
+    for (size_t k = 0; k < r->turns.n; k++) {
+        bool parts;
+        FIRN_TRY(parts_at(l, &r->text, r->turns.items[k].begin, &parts));
+        if (parts)
+            continue;
+        FIRN_TRY(give_apart(l, r, r->turns.items[k], take, sink));
+        drop_spans(&r->spans, r->turns.items[k]);
+    }
+    if (before && r->spans.n == 0)
+        return FIRN_OK;
+    l->list.n = 0;
+    FIRN_TRY(list_tokens(l, &l->tokens, 0));
+    return take(sink, &r->text, &r->spans, &l->list);
+}
+
+static const char *const count_texts[] = {
+    "%lld turns are asked otherwise than trained: the template opens a thought for the answer that they do not have "
+    "(\"enable_thinking\": false in their lines, where the template knows it, asks as they are trained)",
+    "%lld turns have reasoning that the template does not show; it is left out",
+    "%lld turns lie behind the context and are not trained",
+    "%lld turns end the conversation without an end token, as the template has it",
+    "%lld samples more than conversations, because the template shows earlier turns otherwise later on",
+    NULL,
+};
+
+static firn_status render(void *user, const json_t *conversation, int64_t window, firn_take take, void *sink)
 {
     firn_language *l = user;
-    const firn_chat_options options = {.end_tokens = l->ends, .n_end_tokens = l->n_ends, .now = &clock_of_training};
-    json_t *variables;
-    firn_chat chat;
+    span_of span = {l, window};
+    const firn_chat_options options = {.now = &clock_of_training,
+                                       .reasoning = l->reasoning,
+                                       .loss = l->loss,
+                                       .fills = window > 0 ? fills : NULL,
+                                       .user = &span};
+    firn_renderings r;
 
     FIRN_TRY(compile(l));
-    FIRN_TRY(firn_chat_variables(l->ctx, conversation, l->bos, l->eos, &variables));
-    firn_status s = firn_chat_render(l->ctx, l->template, variables, &options, &chat);
-    json_decref(variables);
-    FIRN_TRY(s);
-    s = take(sink, &chat.text, &chat.spans);
-    firn_chat_free(&chat);
+    FIRN_TRY(firn_chat_render(l->template, conversation, &options, &r));
+    firn_status s = FIRN_OK;
+    for (size_t k = 0; s == FIRN_OK && k < r.n; k++)
+        s = give(l, &r.items[k], take, sink);
+    const int64_t counts[] = {r.counts.asked_otherwise, r.counts.reasoning_left_out, r.counts.beyond, r.counts.open,
+                              (int64_t)r.n - 1};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+        l->encoder.counts[k] += counts[k];
+    firn_renderings_free(&r);
     return s;
 }
 
@@ -85,6 +214,16 @@ static firn_status read_template(firn_language *l, const firn_gguf *gguf)
     return FIRN_OK;
 }
 
+/* Which of three names an option has; NULL: the first. */
+static firn_status choose(firn_context *ctx, const char *option, const char *given, const char *const *names, int *k)
+{
+    for (*k = 0; given && *k < 3; ++*k)
+        if (strcmp(given, names[*k]) == 0)
+            break;
+    FIRN_EXPECT(ctx, *k < 3, "%s is %s, %s or %s, not '%s'", option, names[0], names[1], names[2], given);
+    return FIRN_OK;
+}
+
 firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const firn_language_options *options,
                                  firn_language **result)
 {
@@ -92,10 +231,16 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const
     *result = NULL;
     FIRN_EXPECT(ctx, !options || options->size == sizeof *options,
                 "firn_language_options of %zu bytes: expected size to be %zu", options->size, sizeof *options);
+    static const char *const reasonings[] = {"train", "mask", "drop"}, *const losses[] = {"assistant", "all", "last"};
+    int reasoning, loss;
+    FIRN_TRY(choose(ctx, "reasoning", options ? options->reasoning : NULL, reasonings, &reasoning));
+    FIRN_TRY(choose(ctx, "loss", options ? options->loss : NULL, losses, &loss));
     firn_language *l = firn_alloc_zeroed(ctx, 1, sizeof *l);
     if (!l)
         return FIRN_ERR_MEMORY;
     l->ctx = ctx;
+    l->reasoning = (firn_reasoning)reasoning;
+    l->loss = (firn_loss)loss;
     firn_status s = firn_tokenizer_create(ctx, gguf, &l->tokenizer);
     if (s != FIRN_OK) {
         firn_language_destroy(l);
@@ -103,6 +248,7 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const
     }
     l->encoder = (firn_encoder){.user = l,
                                 .encode = encode,
+                                .count_texts = count_texts,
                                 .bos = firn_tokenizer_bos(l->tokenizer),
                                 .eos = firn_tokenizer_eos(l->tokenizer),
                                 .add_bos = firn_tokenizer_adds_bos(l->tokenizer),
@@ -121,7 +267,9 @@ void firn_language_destroy(firn_language *l)
     if (!l)
         return;
     firn_tokens_free(l->ctx, &l->tokens);
-    firn_jinja_destroy(l->template);
+    firn_tokens_free(l->ctx, &l->part);
+    firn_token_list_free(l->ctx, &l->list);
+    firn_template_destroy(l->template);
     firn_free(l->ctx, l->ends);
     firn_tokenizer_destroy(l->tokenizer);
     firn_free(l->ctx, l);
@@ -139,10 +287,14 @@ const firn_tokenizer *firn_language_tokenizer(const firn_language *language)
 
 /* ---- asking ---- */
 
+firn_status firn_language_has_template(firn_language *l)
+{
+    return compile(l);
+}
+
 firn_status firn_language_asked(firn_language *l, const json_t *line, firn_text *text)
 {
     const json_t *prompt = json_object_get(line, "prompt");
-    json_t *variables;
 
     if (json_is_string(prompt)) {
         firn_text_append(text, json_string_value(prompt), json_string_length(prompt));
@@ -151,12 +303,7 @@ firn_status firn_language_asked(firn_language *l, const json_t *line, firn_text 
     if (!json_is_array(line) && !json_object_get(line, "messages"))
         return firn_fail(l->ctx, FIRN_ERR_FORMAT, "expected an object with a text \"prompt\", or with \"messages\"");
     FIRN_TRY(compile(l));
-    FIRN_TRY(firn_chat_variables(l->ctx, line, l->bos, l->eos, &variables));
-    firn_status s = json_object_set_new(variables, "add_generation_prompt", json_true()) == 0
-                        ? firn_jinja_render(l->ctx, l->template, variables, NULL, text, NULL)
-                        : firn_fail(l->ctx, FIRN_ERR_MEMORY, "out of memory for a conversation");
-    json_decref(variables);
-    return s == FIRN_OK ? text->status : s;
+    return firn_chat_ask(l->template, line, NULL, true, text);
 }
 
 firn_status firn_language_asked_tokens(firn_language *l, const char *text, size_t size, firn_tokens *tokens)

@@ -8,6 +8,8 @@
 /* Belongs to the language. */
 const firn_encoder *firn_language_encoder(firn_language *language);
 
+/* FIRN_OK: there is a template, and it can be compiled. */
+firn_status firn_language_has_template(firn_language *language);
 /* A line's text up to where the model's answer begins, special tokens written out: of messages (a line, or the list
  * alone) through the template, of a prompt as it is. */
 firn_status firn_language_asked(firn_language *language, const json_t *line, firn_text *text);

@@ -38,8 +38,9 @@ static firn_status byte_messages(firn_context *ctx, const json_t *messages, firn
     return text->status;
 }
 
-static firn_status byte_render(void *user, const json_t *conversation, firn_take take, void *sink)
+static firn_status byte_render(void *user, const json_t *conversation, int64_t window, firn_take take, void *sink)
 {
+    (void)window;
     firn_context *ctx = *(firn_context **)user;
     firn_text text;
     firn_spans spans;
@@ -48,7 +49,7 @@ static firn_status byte_render(void *user, const json_t *conversation, firn_take
     firn_spans_init(&spans, ctx);
     firn_status s = byte_messages(ctx, json_object_get(conversation, "messages"), &text, &spans);
     if (s == FIRN_OK)
-        s = take(sink, &text, &spans);
+        s = take(sink, &text, &spans, NULL);
     firn_text_free(&text);
     firn_spans_free(&spans);
     return s;

@@ -26,46 +26,70 @@ static int teardown(void **state)
 
 static const char *const end_tokens[] = {"<e>", "</s>"};
 
-/* Renders and writes the turns as "begin|end|..." texts into `out`: "[turn][turn]", or the sentence of a refusal. */
-static void turns(const char *source, size_t size, const char *messages, const char *const *ends, size_t n_ends,
-                  firn_text *out, size_t *n_open)
+static firn_template *compiled(const char *source, size_t size, const char *const *ends, size_t n_ends)
 {
-    json_t *given = json_loads(messages, 0, NULL), *variables;
-    firn_jinja *jinja;
-    firn_chat chat;
-    const firn_chat_options options = {.end_tokens = ends, .n_end_tokens = n_ends};
+    const firn_chat_tokens tokens = {.bos = "<s>", .eos = "</s>", .ends = ends, .n_ends = n_ends};
+    firn_template *t;
+
+    if (firn_template_create(ctx, source, size, &tokens, NULL, &t) != FIRN_OK)
+        fail_msg("%s", firn_error(ctx));
+    return t;
+}
+
+/* What is trained of each sample, "[turn][turn]", samples apart by " / "; or the sentence of a refusal. whole: samples
+ * with what is not trained too. */
+static void show(const firn_template *t, const char *messages, const firn_chat_options *options, bool whole,
+                 firn_text *out, firn_chat_counts *counts)
+{
+    json_t *given = json_loads(messages, 0, NULL);
+    firn_renderings r;
 
     assert_non_null(given);
     firn_text_init(out, ctx, 0);
-    *n_open = 0;
-    assert_int_equal(firn_chat_variables(ctx, given, "<s>", "</s>", &variables), FIRN_OK);
-    if (firn_jinja_compile(ctx, source, size, NULL, &jinja) != FIRN_OK)
-        fail_msg("%s", firn_error(ctx));
-    if (firn_chat_render(ctx, jinja, variables, &options, &chat) == FIRN_OK) {
-        for (size_t i = 0; i < chat.spans.n; i++) {
-            const firn_span s = chat.spans.items[i];
-            assert_true(s.begin <= s.end && s.end <= chat.text.size);
-            assert_true(i == 0 || chat.spans.items[i - 1].end <= s.begin);
-            firn_text_putc(out, '[');
-            firn_text_append(out, chat.text.data + s.begin, s.end - s.begin);
-            firn_text_putc(out, ']');
+    *counts = (firn_chat_counts){0};
+    if (firn_chat_render(t, given, options, &r) == FIRN_OK) {
+        *counts = r.counts;
+        for (size_t k = 0; k < r.n; k++) {
+            const firn_rendering *x = &r.items[k];
+            size_t at = 0;
+            if (k)
+                firn_text_puts(out, " / ");
+            for (size_t i = 0; i < x->spans.n; i++) {
+                const firn_span s = x->spans.items[i];
+                assert_true(s.begin >= at && s.begin <= s.end && s.end <= x->text.size);
+                if (whole)
+                    firn_text_append(out, x->text.data + at, s.begin - at);
+                firn_text_putc(out, '[');
+                firn_text_append(out, x->text.data + s.begin, s.end - s.begin);
+                firn_text_putc(out, ']');
+                at = s.end;
+            }
+            if (whole)
+                firn_text_append(out, x->text.data + at, x->text.size - at);
         }
-        *n_open = chat.n_open;
-        firn_chat_free(&chat);
+        firn_renderings_free(&r);
     } else {
         firn_text_puts(out, firn_error(ctx));
     }
-    firn_jinja_destroy(jinja);
-    json_decref(variables);
     json_decref(given);
+}
+
+static void turns(const char *source, size_t size, const char *messages, const char *const *ends, size_t n_ends,
+                  firn_text *out, firn_chat_counts *counts)
+{
+    static const firn_chat_options options = {0};
+    firn_template *t = compiled(source, size, ends, n_ends);
+
+    show(t, messages, &options, false, out, counts);
+    firn_template_destroy(t);
 }
 
 #define TWO                                                                                                            \
     "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"Hello\"},"                          \
     "{\"role\":\"user\",\"content\":\"1+1\"},{\"role\":\"assistant\",\"content\":\"2\"}]"
 #define THINK                                                                                                          \
-    "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"<t>a</t>Hello\"},"                  \
-    "{\"role\":\"user\",\"content\":\"1+1\"},{\"role\":\"assistant\",\"content\":\"<t>b</t>2\"}]"
+    "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"<think>a</think>Hello\"},"          \
+    "{\"role\":\"user\",\"content\":\"1+1\"},{\"role\":\"assistant\",\"content\":\"<think>b</think>2\"}]"
 #define TOOL                                                                                                           \
     "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":"  \
     "{\"name\":\"f\",\"arguments\":{\"x\":1}}}]},{\"role\":\"tool\",\"content\":\"7\"},"                               \
@@ -99,23 +123,23 @@ static void small_templates(void **state)
          "[{\"role\":\"user\",\"content\":\"<a>\\n<e>\"},{\"role\":\"assistant\",\"content\":\"<a>\\n<e>\"}]",
          "[<a>\n<e><e>]", 0},
         {"reasoning dropped from earlier turns",
-         ROUND("{{ '<a>\\n' ~ (m.content if loop.last else m.content.split('</t>')[-1]) ~ '<e>\\n' }}")
+         ROUND("{{ '<a>\\n' ~ (m.content if loop.last else m.content.split('</think>')[-1]) ~ '<e>\\n' }}")
              PROMPT("<a>\\n"),
-         THINK, "[Hello<e>][<t>b</t>2<e>]", 0},
+         THINK, "[<think>a</think>Hello<e>] / [<think>b</think>2<e>]", 0},
         {"reasoning dropped everywhere, but prompted for",
-         ROUND("{{ '<a>\\n' ~ m.content.split('</t>')[-1] ~ '<e>\\n' }}") PROMPT("<a>\\n<t>\\n"), THINK,
-         "[Hello<e>][2<e>]", 0},
+         ROUND("{{ '<a>\\n' ~ m.content.split('</think>')[-1] ~ '<e>\\n' }}") PROMPT("<a>\\n<think>\\n"), THINK,
+         "[a</think>Hello<e>] / [b</think>2<e>]", 0},
         {"the prompt's reasoning kept in the last turn",
          ROUND("{{ '<a>\\n' ~ ('<t>\\n\\n</t>' if loop.last else '') ~ m.content ~ '<e>\\n' }}") PROMPT("<a>\\n<t>\\n"),
-         TWO, "[Hello<e>][\n</t>2<e>]", 0},
-        {"a header that shares the begin of the content", ROUND("{{ '<a>' ~ m.content ~ '<e>' }}") PROMPT("<a><t>"),
-         "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"<table>\"}]", "[<table><e>]", 0},
+         TWO, "[\n</t>Hello<e>] / [\n</t>2<e>]", 0},
+        {"a header that shares the begin of the content", ROUND("{{ '<a>' ~ m.content ~ '<e>' }}") PROMPT("<a><think>"),
+         "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"<thing>\"}]", "[<thing><e>]", 0},
         {"no header at all",
          "{% for m in messages %}{{ '[I]' ~ m.content ~ '[/I]' if m.role == 'user' else m.content ~ "
          "eos_token }}{% endfor %}",
          TWO, "[Hello</s>][2</s>]", 0},
         {"the prompt always there", ROUND("{{ '<a><r>' ~ m.content ~ '</r><e>' }}") "<a><t></t>", TWO,
-         "[<r>Hello</r><e>][<r>2</r><e>]", 0},
+         "[<r>Hello</r><e>] / [<r>2</r><e>]", 0},
         {"tool calls",
          ROUND("{{ '<a>\\n' }}{% if m.tool_calls %}{{ m.tool_calls[0].function | tojson }}{% else %}{{ "
                "m.content }}{% endif %}{{ '<e>\\n' }}") PROMPT("<a>\\n"),
@@ -126,7 +150,9 @@ static void small_templates(void **state)
          TWO, "[Hello<e>][2]", 1},
         {"generation blocks", ROUND("<a>{% generation %}{{ m.content }}<e>{% endgeneration %}") PROMPT("<a>"), TWO,
          "[Hello<e>][2<e>]", 0},
-        {"content in parts", ROUND("{{ '<a>' ~ m.content[0].text ~ '<e>' }}") PROMPT("<a>"),
+        {"content in parts alone",
+         "{% for m in messages %}{{ '<' ~ m.role ~ '>' ~ m.content[0].text ~ '<e>' }}{% endfor %}" PROMPT(
+             "<assistant>"),
          "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":"
          "\"y\"}]}]",
          "[y<e>]", 0},
@@ -136,10 +162,11 @@ static void small_templates(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         firn_text out;
-        size_t n_open;
-        turns(cases[i].source, strlen(cases[i].source), cases[i].messages, end_tokens, 2, &out, &n_open);
-        if (strcmp(firn_text_cstr(&out), cases[i].expected) != 0 || n_open != cases[i].n_open)
-            fail_msg("%s: %s, expected %s (%zu open)", cases[i].what, firn_text_cstr(&out), cases[i].expected, n_open);
+        firn_chat_counts counts;
+        turns(cases[i].source, strlen(cases[i].source), cases[i].messages, end_tokens, 2, &out, &counts);
+        if (strcmp(firn_text_cstr(&out), cases[i].expected) != 0 || counts.open != (int64_t)cases[i].n_open)
+            fail_msg("%s: %s, expected %s (%zu open)", cases[i].what, firn_text_cstr(&out), cases[i].expected,
+                     (size_t)counts.open);
         firn_text_free(&out);
     }
 }
@@ -156,7 +183,7 @@ static void refusals(void **state)
         /* it shows twice, around the next message */
         {ROUND("{{ '<a>' ~ m.content ~ '<e>' }}") "{% for m in messages if m.role == 'assistant' %}{{ m.content }}"
                                                   "{% endfor %}" PROMPT("<a>"),
-         TWO, "told from"},
+         TWO, "closed"},
         /* another header than the prompt's */
         {"{% for m in messages %}{{ '<' ~ m.role ~ loop.index ~ '/' ~ messages | length ~ '>' ~ m.content ~ '<e>' }}"
          "{% endfor %}" PROMPT("<zzz>"),
@@ -169,8 +196,8 @@ static void refusals(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         firn_text out;
-        size_t n_open;
-        turns(cases[i].source, strlen(cases[i].source), cases[i].messages, end_tokens, 2, &out, &n_open);
+        firn_chat_counts counts;
+        turns(cases[i].source, strlen(cases[i].source), cases[i].messages, end_tokens, 2, &out, &counts);
         if (!strstr(firn_text_cstr(&out), cases[i].says))
             fail_msg("%s: %s, expected %s", cases[i].source, firn_text_cstr(&out), cases[i].says);
         firn_text_free(&out);
@@ -204,81 +231,12 @@ static void variables_get_their_defaults(void **state)
     assert_int_equal(firn_chat_variables(ctx, json_null(), NULL, NULL, &v), FIRN_ERR_FORMAT);
 }
 
-/* Real templates: two turns with reasoning in `reasoning_content`, and a round with a tool. */
-static void shared_templates(void **state)
-{
-    static const char *const ends[] = {
-        "<|im_end|>", "</s>",          "<|eot_id|>", "<|end_of_text|>",       "<|return|>",
-        "<|call|>",   "<end_of_turn>", "[e~[",       "<|END_OF_TURN_TOKEN|>", "<|endoftext|>"};
-    static const char *const glm[] = {"<|user|>", "<|observation|>", "<|endoftext|>"};
-    static const char *const deepseek[] = {"<｜end▁of▁sentence｜>"};
-    static const char *const phi[] = {"<|end|>", "<|endoftext|>"};
-    static const char *const reasoning = "{\"tools\":[],\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":"
-                                         "\"assistant\",\"content\":\"Hello\","
-                                         "\"reasoning_content\":\"hm\"},{\"role\":\"user\",\"content\":\"1+1\"},{"
-                                         "\"role\":\"assistant\",\"content\":\"2\","
-                                         "\"reasoning_content\":\"add\"}]}";
-    static const struct {
-        const char *name;
-        const char *const *ends;
-        size_t n_ends;
-        const char *expected;
-    } cases[] = {
-        {"command-r7b", ends, 10,
-         "[<|START_RESPONSE|>Hello<|END_RESPONSE|><|END_OF_TURN_TOKEN|>][<|START_RESPONSE|>2<|END_RESPONSE|>"
-         "<|END_OF_TURN_TOKEN|>]"},
-        {"deepseek-r1", deepseek, 1, "[Hello<｜end▁of▁sentence｜>][2<｜end▁of▁sentence｜>]"},
-        {"deepseek-v3.1", deepseek, 1, "[Hello<｜end▁of▁sentence｜>][2<｜end▁of▁sentence｜>]"},
-        {"deepseek-v2", ends, 10, "[ Hello</s>][ 2</s>]"},
-        {"gemma-2", ends, 10, "[Hello<end_of_turn>][2<end_of_turn>]"},
-        {"glm-4.6", glm, 3, "[\n<think></think>\nHello<|user|>][\n<think>add</think>\n2]"},
-        {"gpt-oss", ends, 10, "!end tokens"}, /* earlier turns end in <|end|>, which ends no generation */
-        {"granite-3.3", ends, 10, "[Hello<|end_of_text|>][2<|end_of_text|>]"},
-        {"granite-4.0", ends, 10, "[Hello<|end_of_text|>][2<|end_of_text|>]"},
-        {"hermes-3", ends, 10, "[Hello<|im_end|>][2<|im_end|>]"},
-        {"kimi-k2", ends, 10, "[Hello<|im_end|>][2<|im_end|>]"},
-        {"lfm2", ends, 10, "[Hello<|im_end|>][2<|im_end|>]"},
-        {"llama-3.3", ends, 10, "[Hello<|eot_id|>][2<|eot_id|>]"},
-        {"minimax-m2", ends, 10, "[Hello[e~[][add\n</think>\n\n2[e~[]"},
-        {"mistral-nemo", ends, 10, "[Hello</s>][2</s>]"},
-        {"mixtral-8x7b", ends, 10, "[Hello</s>][2</s>]"},
-        {"phi-3.5", phi, 2, "[Hello<|end|>][2<|end|>]"},
-        {"qwen2.5", ends, 10, "[Hello<|im_end|>][2<|im_end|>]"},
-        {"qwen3", ends, 10, "[Hello<|im_end|>][<think>\nadd\n</think>\n\n2<|im_end|>]"},
-        {"qwen3-coder", ends, 10, "[Hello<|im_end|>][2<|im_end|>]"},
-        {"qwen3.5", ends, 10, "[Hello<|im_end|>][add\n</think>\n\n2<|im_end|>]"},
-        {"qwq", ends, 10, "[Hello<|im_end|>][2<|im_end|>]"},
-    };
-    int n = 0;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[512], *source;
-        size_t size, n_open;
-        firn_text out;
-        snprintf(path, sizeof path, FIRN_SOURCE_DIR "/../shared/ref/chat/%s.jinja", cases[i].name);
-        if (firn_file_read(ctx, path, 0, &source, &size) != FIRN_OK)
-            continue;
-        n++;
-        turns(source, size, reasoning, cases[i].ends, cases[i].n_ends, &out, &n_open);
-        const bool refused = cases[i].expected[0] == '!';
-        if (refused ? !strstr(firn_text_cstr(&out), cases[i].expected + 1)
-                    : strcmp(firn_text_cstr(&out), cases[i].expected) != 0)
-            fail_msg("%s: %s, expected %s", cases[i].name, firn_text_cstr(&out), cases[i].expected);
-        firn_text_free(&out);
-        firn_free(ctx, source);
-    }
-    if (!n)
-        skip();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_templates),
         cmocka_unit_test(refusals),
         cmocka_unit_test(variables_get_their_defaults),
-        cmocka_unit_test(shared_templates),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

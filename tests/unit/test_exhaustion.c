@@ -218,27 +218,28 @@ static const char CHAT[] =
 static firn_status chat(firn_context *ctx)
 {
     static const char *const ends[] = {"<|im_end|>"};
-    const firn_chat_options options = {.end_tokens = ends, .n_end_tokens = 1};
-    static const char line[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}, "
-                               "{\"role\": \"assistant\", \"content\": \"Me.\"}], \"tools\": [1, 2.5, null]}\n";
-    firn_jinja *jinja = NULL;
+    const firn_chat_tokens tokens = {.bos = "<s>", .eos = "</s>", .ends = ends, .n_ends = 1};
+    const firn_chat_options options = {0};
+    static const char line[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Who?\"}]}, "
+        "{\"role\": \"assistant\", \"content\": \"Me.\"}], \"tools\": [{\"name\": \"f\"}, 2.5, null]}\n";
+    firn_template *template = NULL;
     firn_jsonl lines = {0};
-    firn_chat rendered;
-    json_t *given = NULL, *variables = NULL;
-    firn_status s = firn_jinja_compile(ctx, CHAT, sizeof CHAT - 1, NULL, &jinja);
+    firn_renderings rendered;
+    json_t *given = NULL;
+    firn_status s = firn_template_create(ctx, CHAT, sizeof CHAT - 1, &tokens, NULL, &template);
 
     firn_jsonl_parse(ctx, "line", line, sizeof line - 1, &lines);
     DO(firn_jsonl_next(&lines, &given));
-    DO(firn_chat_variables(ctx, given, "<s>", "</s>", &variables));
-    DO(firn_chat_render(ctx, jinja, variables, &options, &rendered));
+    DO(firn_chat_render(template, given, &options, &rendered));
     if (s == FIRN_OK) {
-        assert_int_equal(rendered.spans.n, 1);
-        firn_chat_free(&rendered);
+        assert_int_equal(rendered.n, 1);
+        assert_int_equal(rendered.items[0].spans.n, 1);
+        firn_renderings_free(&rendered);
     }
-    json_decref(variables);
     json_decref(given);
     firn_jsonl_close(&lines);
-    firn_jinja_destroy(jinja);
+    firn_template_destroy(template);
     return s;
 }
 
