@@ -28,8 +28,6 @@ firn_status firn_finder_render(firn_finder *f, size_t n, bool prompt, size_t rep
         ok = json_array_append(list, i == replaced ? other : json_array_get(f->messages, i)) == 0;
     ok = ok && json_object_set(v, "messages", list) == 0 &&
          json_object_set_new(v, "add_generation_prompt", json_boolean(prompt)) == 0;
-    if (!out->ctx)
-        firn_text_init(out, f->ctx, 0);
     out->size = 0;
     firn_status status = ok ? firn_template_render(f->t, v, f->options->now, out, marks) : out_of_memory(f->ctx);
     json_decref(v);
@@ -51,6 +49,7 @@ static bool is_assistant(const json_t *message)
 
 static firn_status add_rendering(firn_renderings *r, const firn_text *text, firn_rendering **added)
 {
+    FIRN_TRY(text->status);
     FIRN_TRY(firn_grow(r->ctx, (void **)&r->items, r->n, &r->capacity, sizeof *r->items));
     firn_rendering *x = &r->items[r->n++];
     firn_text_init(&x->text, r->ctx, 0);
@@ -197,6 +196,8 @@ firn_status firn_chat_render(const firn_template *t, const json_t *given, const 
                      .marks = c.marks,
                      .n = json_array_size(json_object_get(c.variables, "messages")),
                      .counts = &r->counts};
+    firn_text_init(&f.asked, t->ctx, 0);
+    firn_text_init(&f.full, t->ctx, 0);
     firn_text_init(&f.tail, t->ctx, 0);
     firn_spans_init(&f.generation, t->ctx);
     r->counts.reasoning_left_out = c.left_out;

@@ -37,7 +37,7 @@ typedef struct {
     firn_loss loss;
     /* Asked of what comes before a turn: true where it fills the window. From the first answer to a user on where it
      * does, nothing more is rendered. NULL: never. */
-    bool (*fills)(void *user, const char *text, size_t size);
+    firn_status (*fills)(void *user, const char *text, size_t size, bool *full);
     void *user;
 } firn_chat_options;
 

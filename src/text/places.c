@@ -364,7 +364,7 @@ firn_status firn_check_asked(firn_finder *f, size_t n)
 {
     json_t *list = json_array(), *kept = f->messages;
     bool *probed = firn_alloc_zeroed(f->ctx, n + 1, sizeof *probed);
-    firn_status s = list && probed ? FIRN_OK : FIRN_ERR_MEMORY;
+    firn_status s = list && probed ? FIRN_OK : out_of_memory(f->ctx);
     firn_text text;
 
     firn_text_init(&text, f->ctx, 0);

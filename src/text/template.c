@@ -55,31 +55,27 @@ static bool in_parts(json_t *messages)
 /* Renders messages (JSON text); false when the template refuses them. Want of memory is kept in the asker. */
 static bool ask(asker *a, const char *messages, bool prompt)
 {
-    json_t *list = json_loads(messages, 0, NULL), *variables = NULL;
-    firn_status s = FIRN_ERR_MEMORY;
-
-    if (a->status != FIRN_OK) {
-        json_decref(list);
+    if (a->status != FIRN_OK)
         return false;
-    }
+    firn_context *ctx = a->t->ctx;
+    json_t *list = json_loads(messages, 0, NULL), *variables = NULL;
+    firn_status s = FIRN_OK;
     firn_text_free(&a->text);
-    firn_text_init(&a->text, a->t->ctx, 0);
-    if (list && a->t->forms.only_parts && !in_parts(list)) {
-        json_decref(list);
-        list = NULL;
-    }
-    if (list)
-        s = firn_chat_variables(a->t->ctx, list, a->t->tokens.bos, a->t->tokens.eos, &variables);
+    firn_text_init(&a->text, ctx, 0);
+    if (!list || (a->t->forms.only_parts && !in_parts(list)))
+        s = firn_fail(ctx, FIRN_ERR_MEMORY, "out of memory for a conversation");
+    if (s == FIRN_OK)
+        s = firn_chat_variables(ctx, list, a->t->tokens.bos, a->t->tokens.eos, &variables);
     json_decref(list);
     if (s == FIRN_OK &&
         (json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt)) != 0 ||
          json_object_set_new(variables, "enable_thinking", json_true()) != 0 ||
          json_object_set_new(variables, "tools", a->t->forms.empty_tools ? json_array() : json_null()) != 0))
-        s = FIRN_ERR_MEMORY;
+        s = firn_fail(ctx, FIRN_ERR_MEMORY, "out of memory for a conversation");
     if (s == FIRN_OK)
         s = firn_template_render(a->t, variables, &clock_of_asking, &a->text, NULL);
     json_decref(variables);
-    /* a template that passes its limits fails with this status too: it is asked no more, and says so when it is used */
+    /* a template that passes its limits fails with this status too */
     if (s == FIRN_ERR_MEMORY)
         a->status = s;
     return s == FIRN_OK;
@@ -175,14 +171,16 @@ firn_status firn_template_create(firn_context *ctx, const char *source, size_t s
 {
     *result = NULL;
     firn_template *t = firn_alloc_zeroed(ctx, 1, sizeof *t);
+    if (!t)
+        return FIRN_ERR_MEMORY;
+    t->ctx = ctx;
+    t->tokens = *tokens;
     char *text = firn_alloc(ctx, size + 1); /* with a NUL behind it */
-    firn_status s = t && text ? FIRN_OK : FIRN_ERR_MEMORY;
+    firn_status s = text ? FIRN_OK : FIRN_ERR_MEMORY;
 
     if (s == FIRN_OK) {
         memcpy(text, source, size);
         text[size] = 0;
-        t->ctx = ctx;
-        t->tokens = *tokens;
         s = firn_jinja_compile(ctx, source, size, limits, &t->jinja);
     }
     if (s == FIRN_OK)

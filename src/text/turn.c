@@ -420,10 +420,10 @@ firn_status firn_find_turn(firn_finder *f, size_t i, firn_text *sample, size_t *
                             f->marks[i].number);
     if (s != FIRN_OK)
         firn_text_free(&f->asked); /* nothing can be asked */
-    else if (f->options->fills && f->options->fills(f->options->user, f->asked.data, f->asked.size)) {
-        *skip = true;
+    else if (f->options->fills)
+        FIRN_TRY(f->options->fills(f->options->user, f->asked.data, f->asked.size, skip));
+    if (*skip)
         return FIRN_OK;
-    }
     const bool marked = firn_jinja_has_generation(f->t->jinja);
     f->generation.n = 0;
     s = firn_finder_render(f, i + 1, false, i + 1, NULL, &f->full, marked ? &f->generation : NULL);

@@ -56,18 +56,17 @@ static firn_status compile(firn_language *l)
 /* ---- training ---- */
 
 /* True where what is asked takes all of the window: no token of the answer lies within. */
-static bool fills(void *user, const char *text, size_t size)
+static firn_status fills(void *user, const char *text, size_t size, bool *full)
 {
-    const firn_language *l = ((const span_of *)user)->language;
+    firn_language *l = ((const span_of *)user)->language;
     const size_t window = (size_t)((const span_of *)user)->window;
-    firn_tokens tokens = {0};
 
+    *full = false;
     if (size < window) /* a token has at least one byte */
-        return false;
-    const bool full =
-        firn_tokenize(l->ctx, l->tokenizer, text, size, FIRN_PARSE_SPECIAL, &tokens) == FIRN_OK && tokens.n >= window;
-    firn_tokens_free(l->ctx, &tokens);
-    return full;
+        return FIRN_OK;
+    FIRN_TRY(firn_tokenize(l->ctx, l->tokenizer, text, size, FIRN_PARSE_SPECIAL, &l->part));
+    *full = l->part.n >= window;
+    return FIRN_OK;
 }
 
 /* Whether the tokens of `text` up to `at` are those of that part by itself. Special tokens cut a text: what lies before

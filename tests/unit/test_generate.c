@@ -324,13 +324,16 @@ static void it_refuses_in_words(void **state)
          "firn: --history is for a conversation: --chat without prompts (firn generate --help)\n"},
         {"generate m.gguf --prompts none", 1, "firn: cannot open none: No such file or directory\n"},
         {"generate m.gguf --prompts bad.jsonl", 1,
-         "firn: bad.jsonl:2: expected an object with a text \"prompt\", or \"messages\" with a \"role\" each\n"},
-        {"generate m.gguf --prompts broken.jsonl", 1, "firn: broken.jsonl:1: '}' expected near end of file\n"},
+         "firn: bad.jsonl:2:1: expected a JSON object { ... } with messages, prompt and completion, or text\n"},
+        {"generate m.gguf --prompts none.jsonl", 1,
+         "firn: none.jsonl:1: expected an object with a text \"prompt\", or with \"messages\"\n"},
+        {"generate m.gguf --prompts broken.jsonl", 1, "firn: broken.jsonl:1:14: expected one JSON object: '}' expected near end of file\n"},
         {"generate m.gguf --chat -p a --system '\xff'", 2,
          "firn: --system is not valid UTF-8 (firn generate --help)\n"},
         {"generate m.gguf -p ''", 1, "firn: the prompt is empty, and this vocabulary puts nothing in front of it\n"},
     };
     write_text("broken.jsonl", "{\"prompt\": \"a\"\n");
+    write_text("none.jsonl", "{\"text\": \"a\"}\n");
     write_text("bad.jsonl", "{\"prompt\": \"a\"}\n[]\n");
     check_refusals(cases, sizeof cases / sizeof *cases);
 }
