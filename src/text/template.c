@@ -27,8 +27,6 @@ firn_status firn_template_render(const firn_template *t, const json_t *variables
 #define RESULT "{\"role\":\"tool\",\"tool_call_id\":\"abcdefgh1\",\"name\":\"" WORDS "\",\"content\":\"x\"}"
 #define PARTS  "\"content\":[{\"type\":\"text\",\"text\":\"" OTHER "\"},{\"type\":\"text\",\"text\":\"" THIRD "\"}]"
 
-#define THOUGHT "<think>\\n" THIRD "\\n</think>\\n\\n"
-
 static const struct tm clock_of_asking = {.tm_year = 2026 - 1900, .tm_mday = 1, .tm_hour = 12, .tm_wday = 4};
 
 typedef struct {
@@ -52,13 +50,16 @@ static bool in_parts(json_t *messages)
     return true;
 }
 
-/* Renders messages (JSON text); false when the template refuses them. Want of memory is kept in the asker. */
-static bool ask(asker *a, const char *messages, bool prompt)
+/* Renders messages, whose reference it takes; false when the template refuses them. Want of memory is kept in the asker
+ * (NULL is that). */
+static bool ask_list(asker *a, json_t *list, bool prompt)
 {
-    if (a->status != FIRN_OK)
+    if (a->status != FIRN_OK) {
+        json_decref(list);
         return false;
+    }
     firn_context *ctx = a->t->ctx;
-    json_t *list = json_loads(messages, 0, NULL), *variables = NULL;
+    json_t *variables = NULL;
     firn_status s = FIRN_OK;
     firn_text_free(&a->text);
     firn_text_init(&a->text, ctx, 0);
@@ -81,6 +82,12 @@ static bool ask(asker *a, const char *messages, bool prompt)
     return s == FIRN_OK;
 }
 
+/* The same from JSON text. It has no escapes: jansson asserts that it has memory for those. */
+static bool ask(asker *a, const char *messages, bool prompt)
+{
+    return ask_list(a, json_loads(messages, 0, NULL), prompt);
+}
+
 static bool shows(const asker *a, const char *words)
 {
     return strstr(firn_text_cstr(&a->text), words) != NULL;
@@ -101,13 +108,15 @@ static bool takes_parts(asker *a)
 /* As an object, they show as JSON; Python's way to print a dict is no way to call anything. */
 static bool wants_text_arguments(asker *a)
 {
-    static const char object[] = "[" USER "," CALL_A CALL_B "{\"" OTHER "\":\"" THIRD "\"}" CALL_C "," RESULT "]",
-                      text[] =
-                          "[" USER "," CALL_A CALL_B "\"{\\\"" OTHER "\\\":\\\"" THIRD "\\\"}\"" CALL_C "," RESULT "]";
+    static const char object[] = "[" USER "," CALL_A CALL_B "{\"" OTHER "\":\"" THIRD "\"}" CALL_C "," RESULT "]";
 
     if (ask(a, object, true) && shows(a, OTHER) && shows(a, THIRD) && !shows(a, "'" OTHER "'"))
         return false;
-    return ask(a, text, true) && shows(a, "\"" OTHER "\"") && shows(a, THIRD);
+    json_t *list = json_loads(object, 0, NULL), *calls = json_object_get(json_array_get(list, 1), "tool_calls");
+    if (json_object_set_new(json_object_get(json_array_get(calls, 0), "function"), "arguments",
+                            json_string("{\"" OTHER "\":\"" THIRD "\"}")) != 0)
+        list = (json_decref(list), NULL);
+    return ask_list(a, list, true) && shows(a, "\"" OTHER "\"") && shows(a, THIRD);
 }
 
 static const char *name_of_reasoning(asker *a, const char *source)
@@ -136,6 +145,16 @@ static const char *name_of_reasoning(asker *a, const char *source)
     return NULL;
 }
 
+static bool drops_thoughts(asker *a)
+{
+    json_t *list = json_loads("[" USER ",{\"role\":\"assistant\"}," USER "]", 0, NULL);
+
+    if (json_object_set_new(json_array_get(list, 1), "content",
+                            json_string("<think>\n" THIRD "\n</think>\n\n" OTHER)) != 0)
+        list = (json_decref(list), NULL);
+    return ask_list(a, list, true) && shows(a, OTHER) && !shows(a, THIRD);
+}
+
 static firn_status find_forms(firn_template *t, const char *source)
 {
     asker a = {.t = t};
@@ -158,9 +177,7 @@ static firn_status find_forms(firn_template *t, const char *source)
         f->parts = takes_parts(&a);
         f->text_arguments = wants_text_arguments(&a);
         f->reasoning = name_of_reasoning(&a, source);
-        f->blocks = strstr(source, "</think>") &&
-                    ask(&a, "[" USER ",{\"role\":\"assistant\",\"content\":\"" THOUGHT OTHER "\"}," USER "]", true) &&
-                    shows(&a, OTHER) && !shows(&a, THIRD);
+        f->blocks = strstr(source, "</think>") && drops_thoughts(&a);
     }
     firn_text_free(&a.text);
     return a.status;
