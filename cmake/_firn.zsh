@@ -1,9 +1,13 @@
 #compdef firn
-# Completion of the firn command in zsh: commands and options are asked of firn itself.
-if (( CURRENT == 2 )); then
-    compadd -- ${(f)"$(firn --help 2>/dev/null | sed -n 's/^  \([a-z-]*\) .*/\1/p')"} --help --version
-elif [[ $PREFIX == -* ]]; then
-    compadd -- ${(f)"$(firn $words[2] --help 2>/dev/null | grep -oE '^  .{26}' | grep -oE -- '--?[a-z-]+')"}
+# Completion of the firn command in zsh: what may follow is asked of firn itself; where it knows nothing, a file's name.
+local line
+local -a shown plain
+for line in ${(f)"$(firn --complete "${(@)words[2,CURRENT]}" 2>/dev/null)"}; do
+    plain+=("${line%%$'\t'*}")
+    shown+=("${line/$'\t'/  -- }")
+done
+if (( $#plain )); then
+    compadd -l -d shown -- $plain
 else
     _files
 fi

@@ -1,12 +1,10 @@
-# Completion of the firn command in bash: commands and options are asked of firn itself.
+# Completion of the firn command in bash: what may follow is asked of firn itself; where it knows nothing, a file's name.
 _firn() {
-    local word=${COMP_WORDS[COMP_CWORD]}
-    if [ "$COMP_CWORD" = 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(firn --help 2>/dev/null | sed -n 's/^  \([a-z-]*\) .*/\1/p') --help --version" -- "$word")
-    elif [ "${word#-}" != "$word" ]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(firn "${COMP_WORDS[1]}" --help 2>/dev/null | grep -oE '^  .{26}' | grep -oE -- '--?[a-z-]+')" -- "$word")
-    else
+    local word=${COMP_WORDS[COMP_CWORD]} IFS=$'\n'
+    mapfile -t COMPREPLY < <(firn --complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
+    if [ ${#COMPREPLY[@]} = 0 ]; then
+        compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     fi
 }
-complete -o filenames -F _firn firn
+complete -F _firn firn

@@ -21,8 +21,10 @@ install(FILES ${CMAKE_BINARY_DIR}/firn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pk
 install(TARGETS firn RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES cmake/firn-completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME firn)
 install(FILES cmake/_firn.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _firn)
+install(FILES cmake/firn.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 if(NOT CMAKE_CROSSCOMPILING AND NOT FIRN_SANITIZE)
-    install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/cmake/make_man.sh ${CMAKE_BINARY_DIR}/bin/firn ${CMAKE_BINARY_DIR}/man
-                  COMMAND_ERROR_IS_FATAL ANY)")
+    add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man/firn.1 DEPENDS firn ${CMAKE_SOURCE_DIR}/cmake/make_man.sh VERBATIM
+        COMMAND ${CMAKE_SOURCE_DIR}/cmake/make_man.sh $<TARGET_FILE:firn> ${CMAKE_BINARY_DIR}/man)
+    add_custom_target(firn_man ALL DEPENDS ${CMAKE_BINARY_DIR}/man/firn.1)
     install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()

@@ -15,7 +15,7 @@ typedef struct {
     const char *name; /* "--steps"; a short one may stand before it: "-n,--tokens" */
     char kind;        /* 's' string, 'i' int64, 'f' double, 'b' flag, 'l' repeatable string */
     void *value;      /* const char **, int64_t *, double *, bool *, cmd_list * */
-    const char *meta; /* "N"; NULL for a flag */
+    const char *meta; /* "N"; values that shells complete: "cosine|linear|constant"; NULL for a flag */
     const char *help; /* one line */
     double min, max;  /* numbers: the allowed range, checked when min < max */
 } cmd_option;
@@ -48,13 +48,16 @@ typedef struct {
         {"--precision",                                                                                                \
          's',                                                                                                          \
          &(c).precision,                                                                                               \
-         "P",                                                                                                          \
-         "f32, or bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)",               \
+         "f32|bf16",                                                                                                   \
+         "bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)",                       \
          0,                                                                                                            \
          0},                                                                                                           \
     {                                                                                                                  \
         "--threads", 'i', &(c).threads, "N", "threads (default: all processors; no more than these)", 1, 1024          \
     }
+
+/* Whether `name` (n bytes) is one of the option's spellings. */
+bool cmd_option_named(const cmd_option *option, const char *name, size_t n);
 
 /* Prints "firn: sentence" on standard error and returns 1. */
 int cmd_fail(const char *format, ...) FIRN_PRINTF(1, 2);

@@ -14,7 +14,7 @@ static firn_status show(firn_context *ctx, const firn_language *language, const 
     const firn_tokenizer *tokenizer = firn_language_tokenizer(language);
     bool trained = false, after_special = true;
 
-    printf("---- line %lld: %d tokens, %d trained ----\n", (long long)s->line, s->n, s->n_targets);
+    printf("---- line %lld: %d token%s, %d trained ----\n", (long long)s->line, s->n, firn_plural(s->n), s->n_targets);
     for (int32_t t = 0; t < s->n; t++) {
         const bool now = data->trained[s->begin + t];
         size_t n;

@@ -52,8 +52,8 @@ int cmd_eval(int argc, char **argv)
         printf("{\"loss\": %.17g, \"perplexity\": %s, \"samples\": %lld, \"tokens\": %lld, \"target_tokens\": %lld}\n",
                r.loss, perplexity, (long long)r.samples, (long long)r.tokens, (long long)r.target_tokens);
     } else
-        printf("loss %.6f  perplexity %.4f  (%lld tokens of %lld samples)\n", r.loss, r.perplexity,
-               (long long)r.target_tokens, (long long)r.samples);
+        printf("loss %.6f  perplexity %.4f  (%lld token%s of %lld sample%s)\n", r.loss, r.perplexity,
+               (long long)r.target_tokens, firn_plural(r.target_tokens), (long long)r.samples, firn_plural(r.samples));
     firn_context_destroy(ctx);
     return status;
 }

@@ -1,5 +1,6 @@
 /* firn finetune: the options, what a person sees while it runs, and Ctrl-C. The run itself is train/run.c. */
 #include "cmd.h"
+#include "complete.h"
 #include "core/leftover.h"
 #include "core/machine.h"
 #include "train/options.h"
@@ -57,7 +58,8 @@ static bool stop(void *user)
 
 typedef struct {
     firn_context *ctx;
-    bool bar; /* a progress bar stands on the last line */
+    bool bar;           /* a progress bar stands on the last line */
+    firn_progress last; /* what it shows */
 } screen;
 
 static void clear_bar(screen *s)
@@ -65,12 +67,6 @@ static void clear_bar(screen *s)
     if (s->bar)
         fputs("\r\033[K", stderr);
     s->bar = false;
-}
-
-static void say(void *user, const char *line)
-{
-    clear_bar(user);
-    fprintf(stderr, "%s\n", line);
 }
 
 static void figures(firn_text *t, const firn_progress *p)
@@ -114,9 +110,8 @@ static void draw_bar(const firn_progress *p, const char *right)
     fflush(stderr);
 }
 
-static void progress(void *user, const firn_progress *p)
+static void show(screen *s, const firn_progress *p)
 {
-    screen *s = user;
     firn_text t;
 
     firn_text_init(&t, s->ctx, 0);
@@ -131,9 +126,27 @@ static void progress(void *user, const firn_progress *p)
     firn_text_free(&t);
 }
 
+static void say(void *user, const char *line)
+{
+    screen *s = user;
+
+    clear_bar(s);
+    fprintf(stderr, "%s\n", line);
+    if (terminal && s->last.step)
+        show(s, &s->last);
+}
+
+static void progress(void *user, const firn_progress *p)
+{
+    screen *s = user;
+
+    s->last = *p;
+    show(s, p);
+}
+
 /* ---- options ---- */
 
-enum { MAX_OPTIONS = 48, NAME_BYTES = 32 };
+enum { MAX_OPTIONS = 64, NAME_BYTES = 32 };
 
 /* "learning_rate" -> "--learning-rate" */
 static void spell(char *out, const char *name)
@@ -160,7 +173,8 @@ static int add_options(cmd_option *list, char names[][NAME_BYTES], firn_train_op
 static int finish(const firn_train_result *r, const char *folder)
 {
     if (r->was_finished) {
-        printf("the run in %s is finished: %lld steps, %s\n", folder, (long long)r->step, r->adapter);
+        printf("the run in %s is finished: %lld step%s, %s\n", folder, (long long)r->step, firn_plural(r->step),
+               r->adapter);
         return 0;
     }
     if (!r->finished) {
@@ -173,19 +187,39 @@ static int finish(const firn_train_result *r, const char *folder)
     return 0;
 }
 
-int cmd_finetune(int argc, char **argv)
+/* Options of the file that --config names, before those of the command line are read over them. Its texts stay in
+ * `kept`, with a context of its own. */
+static bool read_config(int argc, char **argv, firn_arena *kept, firn_train_options *options)
 {
-    firn_train_options options;
+    const char *path = NULL;
+
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], "--config=", 9) == 0)
+            path = argv[i] + 9;
+        else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            path = argv[i + 1];
+    }
+    if (!path || cmd_completing)
+        return true;
+    firn_context *ctx = cmd_context(1);
+    if (!ctx)
+        return false;
+    firn_arena_init(kept, ctx, 0);
+    return firn_train_options_read(kept, path, options) == FIRN_OK || (cmd_fail_ctx(ctx), false);
+}
+
+static int finetune(int argc, char **argv, firn_train_options *options)
+{
     cmd_option list[MAX_OPTIONS];
     char names[MAX_OPTIONS][NAME_BYTES];
     const char *resume = NULL;
     int64_t threads = 0;
     bool profile = false, dry_run = false;
-    int n, status;
-
-    firn_train_options_init(&options);
-    n = add_options(list, names, &options);
+    const char *config = NULL; /* read before */
+    int n = add_options(list, names, options), status;
     const cmd_option more[] = {
+        {"--config", 's', &config, "F.json",
+         "options from a file: an object of them by name, or a run's run.json; those on the command line win", 0, 0},
         {"--threads", 'i', &threads, "N", "threads (default: all processors; no more than these)", 1, 1024},
         {"--resume", 's', &resume, "DIR",
          "go on with the run in DIR; only --steps --epochs --threads --memory-limit --save-every --eval-every may be "
@@ -207,13 +241,13 @@ int cmd_finetune(int argc, char **argv)
         return status;
 
     for (int i = 0; resume && i < firn_n_train_options; i++)
-        if (!firn_train_option_table[i].resumable && firn_train_option_is_set(&options, &firn_train_option_table[i]))
+        if (!firn_train_option_table[i].resumable && firn_train_option_is_set(options, &firn_train_option_table[i]))
             return cmd_usage(argv[0], "%s cannot be changed for a run that is resumed", names[i]);
-    if (!resume && (!options.model || !options.data || !options.output))
+    if (!resume && (!options->model || !options->data || !options->output))
         return cmd_usage(argv[0], "%s is missing",
-                         !options.model  ? "--model M.gguf"
-                         : !options.data ? "--data D.jsonl"
-                                         : "--output DIR");
+                         !options->model  ? "--model M.gguf"
+                         : !options->data ? "--data D.jsonl"
+                                          : "--output DIR");
     firn_context *ctx = cmd_context(threads);
     if (!ctx)
         return 1;
@@ -223,10 +257,25 @@ int cmd_finetune(int argc, char **argv)
     firn_train_result result = {.size = sizeof result};
     terminal = isatty(STDERR_FILENO);
     catch_signals();
-    const firn_status done = resume ? firn_train_resume(ctx, resume, &options, flags, &watch, &result)
-                                    : firn_train(ctx, &options, flags, &watch, &result);
+    const firn_status done = resume ? firn_train_resume(ctx, resume, options, flags, &watch, &result)
+                                    : firn_train(ctx, options, flags, &watch, &result);
     clear_bar(&s);
-    status = done != FIRN_OK ? cmd_fail_ctx(ctx) : dry_run ? 0 : finish(&result, resume ? resume : options.output);
+    status = done != FIRN_OK ? cmd_fail_ctx(ctx) : dry_run ? 0 : finish(&result, resume ? resume : options->output);
     firn_context_destroy(ctx);
+    return status;
+}
+
+int cmd_finetune(int argc, char **argv)
+{
+    firn_train_options options;
+    firn_arena kept = {0};
+
+    firn_train_options_init(&options);
+    const int status = read_config(argc, argv, &kept, &options) ? finetune(argc, argv, &options) : 1;
+    if (kept.ctx) {
+        firn_context *ctx = kept.ctx;
+        firn_arena_clear(&kept);
+        firn_context_destroy(ctx);
+    }
     return status;
 }

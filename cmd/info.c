@@ -3,6 +3,7 @@
  * training takes is asked of the plan that firn finetune makes. */
 #include "cmd.h"
 #include "firn/graph.h"
+#include "info_adapter.h"
 #include "json.h"
 #include "model/model.h"
 #include "train/run.h"
@@ -34,7 +35,8 @@ typedef struct {
     int64_t n_weights, n_active; /* active: used by one token */
     const char *why_not;         /* NULL: firn runs it */
     char ignored[256];           /* "attn_q_a, attn_q_b": llama.cpp loads adapters on these and ignores them */
-    bool adapter;
+    bool adapter;                /* or a checkpoint, which holds one */
+    cmd_adapter lora;
     firn_training_need need; /* where firn runs it */
     const char *no_need;     /* NULL: need is known */
     const char *targets;     /* as given */
@@ -165,8 +167,7 @@ static void read_summary(summary *s)
 
     s->arch = text(s->g, "general.architecture");
     s->name = text(s->g, "general.name");
-    const firn_string type = text(s->g, "general.type");
-    s->adapter = type.size == 7 && memcmp(type.data, "adapter", 7) == 0;
+    s->adapter = cmd_adapter_read(s->path, s->g, &s->lora);
     s->vocab = text(s->g, "tokenizer.ggml.model");
     s->pre = text(s->g, "tokenizer.ggml.pre");
     s->n_vocab = tokens ? (int64_t)tokens->n : 0;
@@ -329,7 +330,7 @@ static void print_training(const summary *s)
             printf("%s%s %s", comma, firn_class_name((firn_class)c), count_text(a, n->values[c]));
             comma = ", ";
         }
-    printf(")\n  %-14s %s; from %s on with less speed (--memory-limit)", "memory", bytes_text(a, n->total),
+    printf(")\n  %-14s %s; runs slower with less, down to %s", "memory", bytes_text(a, n->total),
            bytes_text(b, n->least));
     printf("\n  %-14s and beside it the data, and weights mapped from the file, %s\n", "", bytes_text(a, n->mapped));
 }
@@ -408,15 +409,16 @@ static void print_summary(const summary *s)
         printf(", and %" PRId64 " that predict%s further tokens (not run)", s->n_nextn, s->n_nextn > 1 ? "" : "s");
     putchar('\n');
     print_shape(s);
-    if (s->n_weights) {
+    if (s->n_weights && !s->lora.checkpoint) {
         printf("  %-14s %s", "weights", count_text(a, s->n_weights));
         if (s->n_active != s->n_weights)
             printf(", %s of them used by a token", count_text(b, s->n_active));
         putchar('\n');
     }
-    print_table(s);
+    if (!s->lora.checkpoint)
+        print_table(s);
     if (s->adapter) {
-        printf("  a LoRA adapter for such a model: give it to firn with --adapter\n");
+        cmd_adapter_print(s->path, &s->lora);
     } else if (s->why_not) {
         printf("  firn cannot run it: %s\n", s->why_not);
     } else {
@@ -519,6 +521,8 @@ static int print_json(const summary *s)
             root, "generation",
             json_pack("{sI sI}", "context", (json_int_t)s->talk, "cache_bytes", (json_int_t)s->talk_bytes));
     }
+    if (s->adapter)
+        json_object_set_new(root, "adapter", cmd_adapter_json(&s->lora));
     if (s->why_not)
         json_object_set_new(root, "reason", cmd_json_text(s->why_not, strlen(s->why_not)));
     return put_json(root);
@@ -631,7 +635,7 @@ int cmd_info(int argc, char **argv)
          1 << 24},
         {"--batch", 'i', &o.batch, "N", "training: windows of a pass (default 1)", 1, 65536},
         {"--targets", 's', &o.targets, "LIST", "training: what is trained, as firn finetune has it", 0, 0},
-        {"--unserved", 'b', &o.unserved, NULL, "training: also where llama.cpp does not apply adapters", 0, 0},
+        {"--unserved", 'b', &o.unserved, NULL, "training: also tensors whose adapters llama.cpp ignores", 0, 0},
         {"--rank", 'i', &o.rank, "N", "training: rank of the adapter (default 16)", 1, 4096},
         {"--json", 'b', &json, NULL, "for programs", 0, 0},
         {"--devices", 'b', &devices, NULL, "list the devices that can compute", 0, 0},

@@ -1,5 +1,7 @@
 /* firn: finds the subcommand and runs it. */
 #include "cmd.h"
+#include "complete.h"
+#include "core/nearest.h"
 
 #include "core/leftover.h"
 
@@ -29,10 +31,92 @@ static void help(FILE *out)
 {
     fprintf(out,
             "firn %s: fine-tunes Mixture-of-Experts models through their frozen, quantized experts\n\n"
-            "usage: firn COMMAND [arguments]     (firn COMMAND --help explains one)\n\n",
+            "usage: firn COMMAND [arguments]     (firn help COMMAND explains one)\n\n",
             firn_version());
     for (int i = 0; commands[i].name; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].line);
+}
+
+static int find(const char *name)
+{
+    for (int i = 0; commands[i].name; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Other tools' words for a command. */
+static const struct {
+    const char *theirs, *ours;
+} aliases[] = {
+    {"train", "finetune"},     {"fine-tune", "finetune"}, {"tune", "finetune"}, {"lora", "finetune"},
+    {"sft", "finetune"},       {"chat", "generate"},      {"run", "generate"},  {"infer", "generate"},
+    {"inference", "generate"}, {"perplexity", "eval"},    {"evaluate", "eval"}, {"convert", "export"},
+    {"show", "info"},          {"inspect", "info"},       {"dataset", "data"},  {"encode", "tokenize"},
+    {"decode", "detokenize"},  {"follow", "watch"},       {"monitor", "watch"},
+};
+
+static int no_command(const char *name)
+{
+    const char *names[sizeof commands / sizeof *commands], *near = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(aliases[i].theirs, name) == 0 && find(aliases[i].ours) >= 0)
+            near = aliases[i].ours;
+    for (; commands[n].name; n++)
+        names[n] = commands[n].name;
+    near = near ? near : firn_nearest(name, names, n);
+    fprintf(stderr, "firn: there is no command '%s'", name);
+    if (near)
+        fprintf(stderr, "; did you mean %s?", near);
+    fputs(" (firn --help lists them)\n", stderr);
+    return 2;
+}
+
+static int run(int i, int argc, char **argv)
+{
+    const int status = commands[i].run(argc, argv);
+
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return status ? status : cmd_fail("cannot write to standard output");
+    return status;
+}
+
+/* "firn help", "firn help COMMAND" */
+static int explain(int argc, char **argv)
+{
+    static char option[] = "--help";
+
+    if (argc < 2) {
+        help(stdout);
+        return 0;
+    }
+    const int i = find(argv[1]);
+    char *words[] = {argv[1], option, NULL};
+    return i < 0 ? no_command(argv[1]) : run(i, 2, words);
+}
+
+/* "firn --complete WORD...": see complete.h. */
+static int complete(int argc, char **argv)
+{
+    if (argc < 1)
+        return 0;
+    const char *typed = argv[argc - 1];
+    const bool helped = strcmp(argv[0], "help") == 0;
+    if (argc == 1 || (argc == 2 && helped)) {
+        for (int i = 0; commands[i].name; i++)
+            cmd_complete_word(commands[i].name, typed, commands[i].line);
+        if (argc == 1) {
+            cmd_complete_word("help", typed, "explain a command");
+            cmd_complete_word("--help", typed, "list the commands");
+            cmd_complete_word("--version", typed, "print the version");
+        }
+        return 0;
+    }
+    const int i = find(argv[0]);
+    cmd_completing = true;
+    return i < 0 ? 0 : run(i, argc, argv);
 }
 
 /* What a signal ends leaves nothing half-written behind. */
@@ -87,22 +171,14 @@ int main(int argc, char **argv)
         help(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        help(stdout);
-        return 0;
-    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return explain(argc - 1, argv + 1);
+    if (strcmp(argv[1], "--complete") == 0)
+        return complete(argc - 2, argv + 2);
     if (strcmp(argv[1], "--version") == 0) {
         printf("firn %s\n", firn_version());
         return 0;
     }
-    for (int i = 0; commands[i].name; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            const int status = commands[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) != 0 || ferror(stdout))
-                return status ? status : cmd_fail("cannot write to standard output");
-            return status;
-        }
-    }
-    fprintf(stderr, "firn: there is no command '%s' (firn --help lists them)\n", argv[1]);
-    return 2;
+    const int i = find(argv[1]);
+    return i < 0 ? no_command(argv[1]) : run(i, argc - 1, argv + 1);
 }

@@ -1,5 +1,7 @@
 /* Command lines: see cmd.h. */
 #include "cmd.h"
+#include "complete.h"
+#include "suggest.h"
 
 #include "core/pool.h"
 
@@ -69,21 +71,75 @@ firn_context *cmd_compute_context(const cmd_compute *compute)
     return ctx;
 }
 
-static void page(const cmd_spec *spec)
+enum { PAGE_COLUMNS = 80, PAGE_INDENT = 29 };
+
+/* Words broken into lines of a page, each after the first indented; `at`: the column where the first begins. A line
+ * break in the text is kept where a blank or another one follows it. */
+static void wrap(const char *text, int at, int indent)
 {
-    printf("usage: %s\n\n%s\n\n", spec->usage, spec->about);
-    for (const cmd_option *o = spec->options; o && o->name; o++) {
-        char left[64];
-        snprintf(left, sizeof left, "%s%s%s", o->name, o->meta ? " " : "", o->meta ? o->meta : "");
-        printf("  %-26s %s\n", left, o->help);
+    while (*text) {
+        const int n = (int)strcspn(text, " \n");
+        const bool breaks = *text == '\n' && (text[1] == ' ' || text[1] == '\n');
+        if (n > 0 && at > indent && at + 1 + n > PAGE_COLUMNS) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        } else if (n > 0 && at > indent) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", n, text);
+        at += n;
+        text += n;
+        if (breaks) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        }
+        for (text += *text != 0; breaks && *text == ' '; text++, at++)
+            putchar(' ');
     }
-    printf("  %-26s %s\n", "--help", "this page");
+    putchar('\n');
 }
 
-/* True when `name` (n bytes) is one of the comma-separated spellings. */
-static bool spelled(const char *spellings, const char *name, size_t n)
+static void row(const char *name, const char *meta, const char *help)
 {
-    for (const char *s = spellings; *s;) {
+    const int n = printf("  %s%s%s", name, meta ? " " : "", meta ? meta : "");
+
+    if (n + 1 < PAGE_INDENT)
+        printf("%*s", PAGE_INDENT - n, "");
+    else
+        printf("\n%*s", PAGE_INDENT, "");
+    wrap(help, PAGE_INDENT, PAGE_INDENT);
+}
+
+/* "A | B" on two lines. */
+static void usage(const char *text)
+{
+    const char *between = strstr(text, " | firn ");
+
+    printf("usage: ");
+    for (; between; text = between + 3, between = strstr(text, " | firn ")) {
+        char one[512];
+        snprintf(one, sizeof one, "%.*s", (int)(between - text), text);
+        wrap(one, 7, 7);
+        printf("       ");
+    }
+    wrap(text, 7, 7);
+}
+
+static void page(const cmd_spec *spec)
+{
+    usage(spec->usage);
+    putchar('\n');
+    wrap(spec->about, 0, 0);
+    putchar('\n');
+    for (const cmd_option *o = spec->options; o && o->name; o++)
+        row(o->name, o->meta, o->help);
+    row("--help", NULL, "this page");
+}
+
+bool cmd_option_named(const cmd_option *o, const char *name, size_t n)
+{
+    for (const char *s = o->name; *s;) {
         const size_t length = strcspn(s, ",");
         if (length == n && strncmp(s, name, n) == 0)
             return true;
@@ -144,6 +200,10 @@ bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
 
     *n = 0;
     *status = 0;
+    if (cmd_completing) {
+        cmd_complete(spec, argc, argv);
+        return false;
+    }
     for (int i = 1; i < argc; i++) {
         char *arg = argv[i];
         if (options_end || arg[0] != '-' || arg[1] == 0) {
@@ -160,10 +220,12 @@ bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
         }
         const size_t length = strcspn(arg, "=");
         const cmd_option *o = spec->options;
-        while (o && o->name && !spelled(o->name, arg, length))
+        while (o && o->name && !cmd_option_named(o, arg, length))
             o++;
         if (!o || !o->name) {
-            *status = cmd_usage(command, "there is no option %.*s", (int)length, arg);
+            const char *near = cmd_suggest_option(spec->options, arg, length);
+            *status = near ? cmd_usage(command, "there is no option %.*s; did you mean %s?", (int)length, arg, near)
+                           : cmd_usage(command, "there is no option %.*s", (int)length, arg);
             return false;
         }
         if (o->kind == 'b') {

@@ -17,7 +17,7 @@ int cmd_upcycle(int argc, char **argv)
         "The\n"
         "result computes what the dense model did, until it is trained. llama stays llama, qwen3 becomes qwen3moe, "
         "granite\n"
-        "granitemoe; the expert siblings of others do not renormalize the router's weights, or there are none.",
+        "granitemoe. Other architectures cannot be upcycled: no MoE version computes the same.",
         options,
         2,
         2,

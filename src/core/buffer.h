@@ -24,4 +24,10 @@ void firn_text_codepoint(firn_text *text, uint32_t code);
 /* "" while empty. */
 const char *firn_text_cstr(const firn_text *text);
 
+/* "s" where n of a thing are several: "%d step%s". */
+static inline const char *firn_plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 #endif

@@ -401,8 +401,8 @@ static firn_status open_device(firn_context *ctx, int number, firn_device **devi
     d->base.backend = &cpu_backend;
     processor_name(processor, sizeof processor);
     snprintf(d->base.name, sizeof d->base.name, "CPU");
-    snprintf(d->base.about, sizeof d->base.about, "%s, %d threads, precision %s, kernels %s", processor, ctx->n_threads,
-             firn_precision_name(ctx->precision), d->set->name);
+    snprintf(d->base.about, sizeof d->base.about, "%s, %d thread%s, precision %s, kernels %s", processor,
+             ctx->n_threads, ctx->n_threads == 1 ? "" : "s", firn_precision_name(ctx->precision), d->set->name);
     *device = &d->base;
     return FIRN_OK;
 }

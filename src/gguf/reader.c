@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "gguf/gguf.h"
 #include "gguf/index.h"
+#include "gguf/other.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -353,6 +354,9 @@ static firn_status read_start(cursor *c, gguf_part *part)
 
     if (c->size == 0)
         return firn_fail(c->ctx, FIRN_ERR_FORMAT, "the file is empty");
+    const char *other = firn_gguf_other(c->data, c->size);
+    if (other)
+        return firn_fail(c->ctx, FIRN_ERR_FORMAT, "this is no GGUF file but %s", other);
     if (n < 4 || memcmp(c->data, "GGUF", 4) != 0)
         return firn_fail(c->ctx, FIRN_ERR_FORMAT, "this is no GGUF file: it begins with '%s' instead of 'GGUF'",
                          show((const char *)c->data, n).text);

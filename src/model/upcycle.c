@@ -62,8 +62,7 @@ static const char *key_of(char key[96], const char *arch, const char *rest)
 
 static firn_status find_sibling(firn_context *ctx, const firn_gguf *g, const sibling **as)
 {
-    const char *why = "llama, qwen3 and granite are the dense ones whose expert siblings renormalize the router's "
-                      "weights";
+    const char *why = "no MoE version of it computes the same (llama, qwen3 and granite can be)";
     firn_string arch;
 
     FIRN_TRY(firn_gguf_get_string(ctx, g, "general.architecture", true, &arch));

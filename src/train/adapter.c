@@ -10,8 +10,10 @@
 #include "model/model.h"
 
 #include "core/buffer.h"
+#include "core/nearest.h"
 #include "core/random.h"
 #include "format/format.h"
+#include "train/checkpoint.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -298,17 +300,63 @@ static firn_status parse_targets(firn_context *ctx, const firn_model *m, const c
     }
 }
 
+/* Names of PEFT's and of llama.cpp's, for a tensor or several; NULL: none. */
+static const char *other_name(const firn_model *m, const char *text)
+{
+    static const struct {
+        const char *theirs, *dense, *experts;
+    } names[] = {
+        {"q_proj", "*.attn_q.weight", NULL},
+        {"k_proj", "*.attn_k.weight", NULL},
+        {"v_proj", "*.attn_v.weight", NULL},
+        {"o_proj", "*.attn_output.weight", NULL},
+        {"qkv_proj", "*.attn_qkv.weight", NULL},
+        {"gate_proj", "*.ffn_gate.weight", "*.ffn_gate_exps.weight"},
+        {"up_proj", "*.ffn_up.weight", "*.ffn_up_exps.weight"},
+        {"down_proj", "*.ffn_down.weight", "*.ffn_down_exps.weight"},
+        {"gate_up_proj", "*.ffn_gate.weight,*.ffn_up.weight", "*.ffn_gate_exps.weight,*.ffn_up_exps.weight"},
+        {"gate", "*.ffn_gate.weight", "router"},
+        {"lm_head", "output", NULL},
+        {"mlp", "dense", "experts"},
+        {"ffn", "dense", "experts"},
+        {"self_attn", "attention", NULL},
+        {"all-linear", "all", NULL},
+    };
+    static const char *const words[] = {"attention", "experts", "shared", "dense", "router", "output", "all"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i].theirs) == 0)
+            return m->hp.n_expert && names[i].experts ? names[i].experts : names[i].dense;
+    return firn_nearest(text, words, sizeof words / sizeof *words);
+}
+
+/* "attn_q" -> "*.attn_q.weight", where the model has such a tensor. */
+static const char *whole_name(const firn_model *m, const char *text, char pattern[FIRN_MAX_NAME])
+{
+    for (int t = 0; t < FIRN_T_COUNT; t++)
+        for (int64_t i = 0; strcmp(firn_tensor_rows[t].base, text) == 0 && i < m->hp.n_layer; i++)
+            if (m->layers[i].weight[t]) {
+                snprintf(pattern, FIRN_MAX_NAME, "*.%s.weight", firn_tensor_rows[t].base);
+                return pattern;
+            }
+    return NULL;
+}
+
 static firn_status unmatched(firn_context *ctx, const firn_model *m, const target *t)
 {
+    char pattern[FIRN_MAX_NAME];
+    const char *meant = whole_name(m, t->text, pattern);
+
+    meant = meant ? meant : other_name(m, t->text);
     if (t->class_ == FIRN_CLASS_OUTPUT && m->output == m->token_embd)
         return firn_fail(ctx, FIRN_ERR_ARGUMENT,
                          "target 'output' matches nothing: this model's output is its embedding, and llama.cpp cannot "
                          "apply an adapter to that");
     if (t->class_ == FIRN_CLASS_NONE && !strpbrk(t->text, "*?[."))
         return firn_fail(ctx, FIRN_ERR_ARGUMENT,
-                         "there is no class of targets '%s'; classes are attention, experts, shared, dense, router, "
-                         "output, all, and patterns match whole names such as blk.*.attn_q.weight",
-                         t->text);
+                         "there is no class of targets '%s'%s%s%s; classes are attention, experts, shared, dense, "
+                         "router, output, all, and patterns match whole names such as blk.*.attn_q.weight",
+                         t->text, meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
     return firn_fail(ctx, FIRN_ERR_ARGUMENT, "target '%s' matches no tensor of this model", t->text);
 }
 
@@ -443,6 +491,7 @@ typedef struct {
     const firn_model *model;
     const firn_gguf *gguf;
     firn_adapter *adapter;
+    firn_string layout; /* of a checkpoint */
 } loading;
 
 static const firn_gguf_tensor *factor(const loading *l, const char *tensor, char which)
@@ -489,6 +538,27 @@ static firn_status take_entry(void *user, const firn_gguf_tensor *t)
     return add_entry(ctx, l->adapter, l->model, t, r);
 }
 
+/* Keys under "adapter." say what the adapter is. Those that are not understood may change what it means: so does
+ * adapter.alora.invocation_tokens, which switches an adapter on behind certain tokens only. */
+static firn_status check_meaning(const loading *l)
+{
+    static const char *const known[] = {"adapter.type", "adapter.lora.alpha", "adapter.lora.task_name",
+                                        "adapter.lora.prompt_prefix"};
+
+    for (size_t i = 0; i < firn_gguf_n_kv(l->gguf); i++) {
+        const char *key = firn_gguf_kv_at(l->gguf, i)->key;
+        bool is = strncmp(key, "adapter.", 8) != 0;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            is |= strcmp(key, known[k]) == 0;
+        if (!is)
+            return firn_fail(
+                l->ctx, FIRN_ERR_UNSUPPORTED,
+                "%.80s changes what the adapter means in a way that is not supported here%s", key,
+                strncmp(key, "adapter.alora.", 14) == 0 ? ": it would apply behind its invocation tokens only" : "");
+    }
+    return FIRN_OK;
+}
+
 static firn_status check_names(const loading *l)
 {
     for (size_t i = 0; i < firn_gguf_n_tensors(l->gguf); i++) {
@@ -510,17 +580,74 @@ static firn_status check_names(const loading *l)
     return FIRN_OK;
 }
 
+/* "NAME n_in n_out n_expert rank ..." of a checkpoint's layout, for the tensor: its rank; 0 where it is not there. */
+static int64_t rank_in(firn_string layout, const char *tensor)
+{
+    const size_t n = strlen(tensor);
+    const char *end = layout.data + layout.size;
+
+    for (const char *line = layout.data; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        const size_t length = (size_t)((stop ? stop : end) - line);
+        long long numbers[4];
+        char text[256];
+        if (length > n && line[n] == ' ' && memcmp(line, tensor, n) == 0 && length - n < sizeof text) {
+            memcpy(text, line + n, length - n);
+            text[length - n] = 0;
+            if (sscanf(text, "%lld %lld %lld %lld", &numbers[0], &numbers[1], &numbers[2], &numbers[3]) == 4 &&
+                numbers[3] >= 1 && numbers[3] <= MAX_RANK)
+                return numbers[3];
+        }
+        line += length + 1;
+    }
+    return 0;
+}
+
+static firn_status take_listed(void *user, const firn_gguf_tensor *t)
+{
+    const loading *l = user;
+    const int64_t rank = rank_in(l->layout, t->name);
+
+    return rank ? add_entry(l->ctx, l->adapter, l->model, t, rank) : FIRN_OK;
+}
+
+/* A checkpoint of a run holds its adapter as one flat buffer, in a layout that it names. */
+static firn_status load_checkpoint(loading *l)
+{
+    firn_context *ctx = l->ctx;
+
+    FIRN_TRY(firn_gguf_get_string(ctx, l->gguf, "firn.layout", true, &l->layout));
+    if (!firn_gguf_kv(l->gguf, "adapter.lora.alpha"))
+        return firn_fail(ctx, FIRN_ERR_FORMAT,
+                         "this checkpoint of an older firn does not say its alpha: go on with its run "
+                         "(firn finetune --resume) to have an adapter");
+    FIRN_TRY(check_key(ctx, l->gguf, "general.architecture", l->model->arch->name));
+    FIRN_TRY(firn_gguf_get_f32(ctx, l->gguf, "adapter.lora.alpha", true, &l->adapter->alpha));
+    if (!isfinite(l->adapter->alpha))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "adapter.lora.alpha is not a finite number");
+    FIRN_TRY(each_weight(l->model, take_listed, l));
+    place_factors(l->adapter);
+    FIRN_TRY(make_values(ctx, l->adapter));
+    return firn_checkpoint_adapter(ctx, l->gguf, l->adapter);
+}
+
 static firn_status load(loading *l)
 {
     firn_context *ctx = l->ctx;
     firn_adapter *ad = l->adapter;
+    firn_string type = {NULL, 0};
 
+    if (firn_gguf_kv(l->gguf, "firn.layout"))
+        FIRN_TRY(firn_gguf_get_string(ctx, l->gguf, "general.type", true, &type));
+    if (type.size == strlen("firn.checkpoint") && memcmp(type.data, "firn.checkpoint", type.size) == 0)
+        return load_checkpoint(l);
     FIRN_TRY(check_key(ctx, l->gguf, "general.type", "adapter"));
     FIRN_TRY(check_key(ctx, l->gguf, "general.architecture", l->model->arch->name));
     FIRN_TRY(check_key(ctx, l->gguf, "adapter.type", "lora"));
     FIRN_TRY(firn_gguf_get_f32(ctx, l->gguf, "adapter.lora.alpha", false, &ad->alpha));
     if (!isfinite(ad->alpha))
         return firn_fail(ctx, FIRN_ERR_FORMAT, "adapter.lora.alpha is not a finite number");
+    FIRN_TRY(check_meaning(l));
     FIRN_TRY(check_names(l));
     FIRN_TRY(each_weight(l->model, take_entry, l));
     if (ad->n_entries == 0)

@@ -2,7 +2,8 @@
  * adapter's flat buffer: `adapter`, `adam.m`, `adam.v`; keys firn.step, firn.epoch, firn.window, firn.metrics_bytes
  * (i64 each, as arrays of one), firn.seconds and the losses (f64, likewise), firn.layout: a text that names every
  * adapted tensor with its shape, so that a checkpoint is never read into another adapter, firn.settings: the options
- * that decide the result, and firn.sha256: over all of these. */
+ * that decide the result, and firn.sha256: over all of these. general.architecture and adapter.lora.alpha let it be
+ * loaded as an adapter too (adapter.c). */
 #include "train/checkpoint.h"
 
 #include "core/buffer.h"
@@ -90,6 +91,8 @@ static firn_status write_file(firn_gguf_writer *w, const char *path, const firn_
     hash_of((firn_string){firn_text_cstr(described), described->size}, settings, position, values, adapter->n_values,
             hex);
     FIRN_TRY(firn_gguf_put_string(w, "general.type", "firn.checkpoint", strlen("firn.checkpoint")));
+    FIRN_TRY(firn_gguf_put_string(w, "general.architecture", adapter->arch, strlen(adapter->arch)));
+    FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", adapter->alpha));
     FIRN_TRY(firn_gguf_put_string(w, "firn.sha256", hex, strlen(hex)));
     FIRN_TRY(firn_gguf_put_string(w, "firn.layout", firn_text_cstr(described), described->size));
     FIRN_TRY(firn_gguf_put_string(w, "firn.settings", settings.data, settings.size));
@@ -230,19 +233,18 @@ static firn_status compare_settings(firn_context *ctx, firn_string was, const ch
     return firn_fail(ctx, FIRN_ERR_ARGUMENT, "the run was started with other options than run.json now says");
 }
 
-static firn_status read_file(firn_context *ctx, const firn_gguf *g, int64_t step, firn_adapter *adapter, float *m,
-                             float *v, firn_position *position, const char *now)
+/* All that the file says of an adapter of this layout, whole: values [3][n_values] lie in it. */
+static firn_status look(firn_context *ctx, const firn_gguf *g, const firn_adapter *adapter, const float *values[3],
+                        firn_position *position, firn_string *settings)
 {
-    float *const to[] = {adapter->values, m, v};
-    const float *values[3];
-    firn_string type, described, hash, settings;
+    firn_string type, described, hash;
     char hex[FIRN_SHA256_HEX];
     firn_text expected;
 
     FIRN_TRY(firn_gguf_get_string(ctx, g, "general.type", true, &type));
     FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.sha256", true, &hash));
     FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.layout", true, &described));
-    FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.settings", true, &settings));
+    FIRN_TRY(firn_gguf_get_string(ctx, g, "firn.settings", true, settings));
     FIRN_TRY(get_numbers(ctx, g, position));
     layout(ctx, adapter, &expected);
     const firn_status s = expected.status;
@@ -259,12 +261,33 @@ static firn_status read_file(firn_context *ctx, const firn_gguf *g, int64_t step
                              (long long)adapter->n_values);
         values[i] = (const float *)t->data; /* aligned: a GGUF tensor begins at a multiple of 32 */
     }
-    if (position->step != step)
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "it says that it is of step %lld", (long long)position->step);
-    hash_of(described, settings, position, values, adapter->n_values, hex);
+    hash_of(described, *settings, position, values, adapter->n_values, hex);
     if (hash.size != strlen(hex) || memcmp(hash.data, hex, hash.size) != 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "its content does not have the SHA-256 that it names: it is damaged");
-    FIRN_TRY(check_values(ctx, values, adapter->n_values));
+    return check_values(ctx, values, adapter->n_values);
+}
+
+firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *g, firn_adapter *adapter)
+{
+    const float *values[3];
+    firn_position position;
+    firn_string settings;
+
+    FIRN_TRY(look(ctx, g, adapter, values, &position, &settings));
+    memcpy(adapter->values, values[0], (size_t)adapter->n_values * sizeof(float));
+    return FIRN_OK;
+}
+
+static firn_status read_file(firn_context *ctx, const firn_gguf *g, int64_t step, firn_adapter *adapter, float *m,
+                             float *v, firn_position *position, const char *now)
+{
+    float *const to[] = {adapter->values, m, v};
+    const float *values[3];
+    firn_string settings;
+
+    FIRN_TRY(look(ctx, g, adapter, values, position, &settings));
+    if (position->step != step)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "it says that it is of step %lld", (long long)position->step);
     FIRN_TRY(compare_settings(ctx, settings, now));
     for (int i = 0; i < 3; i++)
         memcpy(to[i], values[i], (size_t)adapter->n_values * sizeof(float));

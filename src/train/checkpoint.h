@@ -22,6 +22,8 @@ firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const f
 firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
 /* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
 void firn_checkpoint_sweep(const char *folder);
+/* The adapter's values alone, from an open checkpoint into an adapter of its layout; whole and finite, or refused. */
+firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *gguf, firn_adapter *adapter);
 /* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. A file whose hash or values are
  * wrong is FIRN_ERR_FORMAT and leaves everything as it was; one that was written with other settings is
  * FIRN_ERR_ARGUMENT. */

@@ -1,6 +1,7 @@
 /* Options: see options.h. */
 #include "train/options.h"
 
+#include "core/nearest.h"
 #include "core/sized.h"
 #include "train/schedule.h"
 
@@ -31,8 +32,8 @@ const firn_train_option firn_train_option_table[] = {
     {"batch", 'i', false, FIELD(batch), "N", 1, 65536, "windows of a forward pass (default 1)"},
     {"accumulate", 'i', false, FIELD(accumulate), "N", 1, 65536, "passes of a step (default 1)"},
     {"learning_rate", 'f', false, FIELD(learning_rate), "X", 0, 10, "the highest learning rate (default 2e-4)"},
-    {"schedule", 's', false, FIELD(schedule), "NAME", NO_RANGE,
-     "cosine, linear or constant after the warm-up (default cosine)"},
+    {"schedule", 's', false, FIELD(schedule), "cosine|linear|constant", NO_RANGE,
+     "how the learning rate falls after the warm-up (default cosine)"},
     {"warmup", 'i', false, FIELD(warmup), "N", 0, 1e9,
      "steps of linear warm-up (default a twentieth of the run, 100 at most)"},
     {"weight_decay", 'f', false, FIELD(weight_decay), "X", 0, 10, "AdamW's decoupled weight decay (default 0)"},
@@ -42,12 +43,13 @@ const firn_train_option firn_train_option_table[] = {
     {"router_z_loss", 'f', false, FIELD(router_z_loss), "COEF", 0, 1e6,
      "COEF times each expert block's router z-loss joins the loss (default 0)"},
     {"rank", 'i', false, FIELD(rank), "N", 1, 4096, "rank of the adapter (default 16)"},
-    {"alpha", 'f', false, FIELD(alpha), "X", 1e-6, 1e6, "the adapter counts alpha/rank times (default alpha 2 x rank)"},
+    {"alpha", 'f', false, FIELD(alpha), "X", 1e-6, 1e6,
+     "LoRA updates are scaled by alpha/rank (default alpha: 2 x rank)"},
     {"targets", 's', false, FIELD(targets), "LIST", NO_RANGE,
      "what is trained: attention, experts, shared, dense, router, output, all, or patterns over tensor names, with "
      "commas between (default attention,experts; attention,dense without experts)"},
     {"unserved", 'b', false, FIELD(unserved), NULL, NO_RANGE,
-     "train also where llama.cpp does not apply adapters (deepseek2: attention's inputs, output)"},
+     "also train tensors whose adapters llama.cpp ignores (deepseek2: attention's inputs, output)"},
     {"adapter", 's', false, FIELD(adapter), "A.gguf", NO_RANGE,
      "go on from this adapter; its rank, alpha, tensors count"},
     {"seed", 'i', false, FIELD(seed), "N", 0, 9e15, "seed of split, order and start (default 1)"},
@@ -60,8 +62,8 @@ const firn_train_option firn_train_option_table[] = {
      "most anonymous memory (K, M, G: powers of 1024; default: what the machine has free)"},
     {"device", 's', false, FIELD(device), "NAME", NO_RANGE,
      "device that computes (default CPU; firn info --devices lists them)"},
-    {"precision", 's', false, FIELD(precision), "P", NO_RANGE,
-     "f32, or bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)"},
+    {"precision", 's', false, FIELD(precision), "f32|bf16", NO_RANGE,
+     "bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)"},
 };
 const int firn_n_train_options = (int)(sizeof firn_train_option_table / sizeof *firn_train_option_table);
 
@@ -244,10 +246,27 @@ json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *
 
 static const firn_train_option *find(const char *name)
 {
-    for (int i = 0; i < firn_n_train_options; i++)
-        if (strcmp(firn_train_option_table[i].name, name) == 0)
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const char *ours = firn_train_option_table[i].name, *theirs = name;
+        while (*ours && (*ours == *theirs || (*ours == '_' && *theirs == '-'))) {
+            ours++;
+            theirs++;
+        }
+        if (*ours == 0 && *theirs == 0)
             return &firn_train_option_table[i];
+    }
     return NULL;
+}
+
+static firn_status no_option(firn_context *ctx, const char *where, const char *key)
+{
+    const char *names[sizeof firn_train_option_table / sizeof *firn_train_option_table];
+
+    for (int i = 0; i < firn_n_train_options; i++)
+        names[i] = firn_train_option_table[i].name;
+    const char *near = firn_nearest(key, names, (size_t)firn_n_train_options);
+    return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: there is no option \"%.40s\"%s%s%s", where, key,
+                     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 firn_status firn_train_options_from_json(firn_arena *arena, const char *where, const json_t *json,
@@ -264,7 +283,7 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
     {
         const firn_train_option *o = find(key);
         if (!o)
-            return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: there is no option \"%.40s\"", where, key);
+            return no_option(ctx, where, key);
         if (json_is_null(value))
             continue;
         if (o->kind == 's' && json_is_string(value)) {

@@ -44,6 +44,9 @@ json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *
  */
 firn_status firn_train_options_from_json(firn_arena *arena, const char *where, const json_t *json,
                                          firn_train_options *options);
+/* From a JSON file: an object of options by name ('-' or '_'), or a run's run.json, whose folder is left out. The rest
+ * is unset. */
+firn_status firn_train_options_read(firn_arena *arena, const char *path, firn_train_options *options);
 
 /* "6G", "1.5g", "800M", "123456": K, M, G, T are powers of 1024; a B or iB behind is fine. */
 firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes);

@@ -41,8 +41,41 @@ static bool experts_identical(const firn_model *model, int layer)
 
 typedef struct {
     int tensors, silent, unexplained;
-    int64_t slices, unreached, idle; /* experts: of all, reached by no token, by none that bears on the loss */
 } counts;
+
+/* The factor's gradient of an entry: n_expert slices of *slice floats. */
+static const float *gradient_of(const firn_adapter_entry *e, const float *gradients, char factor, int64_t *slice)
+{
+    *slice = factor == 'a' ? e->n_in * e->rank : e->rank * e->n_out;
+    return gradients + (factor == 'a' ? e->a : e->b);
+}
+
+/* Experts of all layers, and those of them that got no gradient in any of their tensors: no token reached them, or none
+ * that bears on the loss. Entries of a layer follow each other. */
+static int64_t experts_without(const firn_adapter *adapter, const float *gradients, char factor, int64_t *n_experts)
+{
+    int64_t without = 0;
+
+    *n_experts = 0;
+    for (int i = 0, end; i < adapter->n_entries; i = end) {
+        int64_t n = 0;
+        for (end = i; end < adapter->n_entries && adapter->entries[end].layer == adapter->entries[i].layer; end++)
+            if (adapter->entries[end].class_ == FIRN_CLASS_EXPERTS)
+                n = adapter->entries[end].n_expert;
+        *n_experts += n;
+        for (int64_t x = 0; x < n; x++) {
+            bool zero = true;
+            for (int k = i; k < end && zero; k++) {
+                int64_t slice;
+                const float *g = gradient_of(&adapter->entries[k], gradients, factor, &slice);
+                if (adapter->entries[k].class_ == FIRN_CLASS_EXPERTS)
+                    zero = all_zero(g + x * slice, slice);
+            }
+            without += zero;
+        }
+    }
+    return without;
+}
 
 static const char *reason(const firn_model *model, const firn_adapter_entry *e, bool reached)
 {
@@ -56,22 +89,15 @@ static const char *reason(const firn_model *model, const firn_adapter_entry *e, 
 static void look_at(const firn_model *model, const firn_adapter_entry *e, const float *gradients, const int64_t *load,
                     char factor, counts *c, firn_text *silent)
 {
-    const int64_t slice = factor == 'a' ? e->n_in * e->rank : e->rank * e->n_out;
-    const float *g = gradients + (factor == 'a' ? e->a : e->b);
+    int64_t slice;
+    const float *g = gradient_of(e, gradients, factor, &slice);
     const int64_t n_expert = firn_model_get_info(model)->n_expert;
     const bool routed = e->class_ == FIRN_CLASS_EXPERTS;
     int64_t with = 0, reached = 0;
 
     for (int64_t x = 0; x < e->n_expert; x++) {
-        const bool zero = all_zero(g + x * slice, slice);
-        const bool chosen = !routed || !load || load[e->layer * n_expert + x] > 0;
-        with += !zero;
-        reached += chosen;
-        if (routed) {
-            c->slices++;
-            c->unreached += !chosen;
-            c->idle += chosen && zero;
-        }
+        with += !all_zero(g + x * slice, slice);
+        reached += !routed || !load || load[e->layer * n_expert + x] > 0;
     }
     c->tensors++;
     if (with)
@@ -92,14 +118,13 @@ int firn_proof(const firn_model *model, const firn_adapter *adapter, const float
     firn_text_init(&silent, adapter->ctx, 0);
     for (int i = 0; i < adapter->n_entries; i++)
         look_at(model, &adapter->entries[i], gradients, load, factor, &c, &silent);
-    firn_text_printf(found, "step %lld: %d of %d lora_%c tensors receive a gradient", (long long)step,
+    firn_text_printf(found, "step %lld: %d of %d lora_%c tensors receive a gradient\n", (long long)step,
                      c.tensors - c.silent, c.tensors, factor);
-    if (c.unreached)
-        firn_text_printf(found, "; of their %lld experts no token reached %lld", (long long)c.slices,
-                         (long long)c.unreached);
-    if (c.idle)
-        firn_text_printf(found, "; %lld were reached only by tokens that do not bear on the loss", (long long)c.idle);
-    firn_text_putc(found, '\n');
+    int64_t n_experts;
+    const int64_t without = experts_without(adapter, gradients, factor, &n_experts);
+    if (without)
+        firn_text_printf(found, "%lld of %lld experts got no gradient this step; normal early on\n", (long long)without,
+                         (long long)n_experts);
     firn_text_append(found, firn_text_cstr(&silent), silent.size);
     if (found->status == FIRN_OK)
         found->status = silent.status;

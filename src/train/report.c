@@ -222,9 +222,9 @@ static firn_status load_section(firn_text *t, const firn_witness *before, const 
 {
     if (!after->load)
         return FIRN_OK;
-    firn_text_puts(t,
-                   "<h2>Where tokens go</h2>\n<p>Load of each expert on the same tokens before and after. The darker, "
-                   "the more; full at three times an even share.</p>\n");
+    firn_text_puts(
+        t, "<h2>Where tokens go</h2>\n<p>Load of each expert on the same tokens before and after. Darker = more "
+           "tokens; darkest = 3x average or more.</p>\n");
     if (before->load)
         FIRN_TRY(load_map(t, "Before", before));
     return load_map(t, "After", after);
@@ -281,7 +281,7 @@ static firn_status update_section(firn_text *t, const firn_run *run)
     for (int64_t i = 0; i < n_layer * MAX_KINDS; i++)
         size[i] = NAN;
     firn_text_puts(t, "<h2>What moved</h2>\n<p>Size of each tensor's update, the root mean square over its entries of "
-                      "alpha/r B A. The darker, the more.");
+                      "alpha/r B A. Darker = larger.");
     for (int i = 0; i < a->n_entries; i++) {
         const firn_adapter_entry *e = &a->entries[i];
         char kind[KIND_BYTES];
@@ -304,7 +304,7 @@ static firn_status update_section(firn_text *t, const firn_run *run)
         size[k * n_layer + e->layer] = v;
         largest = fmax(largest, v);
     }
-    firn_text_printf(t, " Full shade: %.3g.</p>\n<div class=\"card\">\n", largest);
+    firn_text_printf(t, " Darkest: %.3g or more.</p>\n<div class=\"card\">\n", largest);
     if (n)
         firn_chart_map(t, "layer", "tensor", size, n, n_layer, largest, names, "");
     firn_text_puts(t, "</div>\n");

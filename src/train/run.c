@@ -32,6 +32,14 @@ static firn_status forgive(firn_run *run, firn_status s)
     return FIRN_OK;
 }
 
+/* How many times through the data the run has been, with its part of the epoch that it is in. */
+static double epochs_done(const firn_run *run)
+{
+    const bool known = run->packed == run->at.epoch && run->packing.n_windows > 0;
+
+    return (double)run->at.epoch + (known ? (double)run->at.window / (double)run->packing.n_windows : 0);
+}
+
 static firn_status write_metrics(firn_run *run, const firn_step_result *step, double eval_loss)
 {
     const uint64_t memory = firn_memory_anonymous();
@@ -42,9 +50,9 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
     if (step)
         firn_text_printf(&line,
                          ", \"loss\": %.17g, \"learning_rate\": %.17g, \"grad_norm\": %.17g, \"tokens\": %lld, "
-                         "\"target_tokens\": %lld, \"epoch\": %lld",
+                         "\"target_tokens\": %lld, \"epoch\": %.4f",
                          step->loss, step->learning_rate, step->grad_norm, (long long)step->tokens,
-                         (long long)step->target_tokens, (long long)run->at.epoch);
+                         (long long)step->target_tokens, epochs_done(run));
     if (step && !isnan(step->router[0]))
         firn_text_printf(&line, ", \"router_aux_loss\": %.17g, \"router_z_loss\": %.17g", step->router[0],
                          step->router[1]);
@@ -107,6 +115,30 @@ static firn_status save(firn_run *run)
     return s;
 }
 
+/* Another number of steps is another schedule for the steps that are left. */
+static void say_schedule(const firn_run *run)
+{
+    const int64_t next = run->at.step + 1;
+    firn_schedule before = run->schedule;
+
+    before.steps = run->steps_before;
+    if (before.steps == 0 || before.steps == run->record.steps)
+        return;
+    if (before.steps < next) {
+        firn_run_say(
+            run, "schedule %lld steps in place of %lld: the learning rate was %.2g at step %lld and goes on with %.2g",
+            (long long)run->record.steps, (long long)before.steps, firn_schedule_rate(&before, next - 1),
+            (long long)next - 1, firn_schedule_rate(&run->schedule, next));
+        return;
+    }
+    const double was = firn_schedule_rate(&before, next), is = firn_schedule_rate(&run->schedule, next);
+    if (was != is)
+        firn_run_say(run,
+                     "schedule %lld steps in place of %lld change the learning rate: step %lld has %.2g, it would have "
+                     "had %.2g",
+                     (long long)run->record.steps, (long long)before.steps, (long long)next, is, was);
+}
+
 /* Goes to the newest checkpoint that can be read; where there is none, stays at the start. */
 static firn_status load_newest(firn_run *run)
 {
@@ -139,6 +171,7 @@ static firn_status load_newest(firn_run *run)
     }
     *firn_optimizer_steps(run->optimizer) = run->at.step;
     firn_run_say(run, "going on after step %lld", (long long)run->at.step);
+    say_schedule(run);
     return FIRN_OK;
 }
 
@@ -241,6 +274,7 @@ static firn_status look_before(firn_run *run, firn_witness *before)
 {
     double loss;
 
+    firn_run_say(run, "before   evaluating the model as it is");
     FIRN_TRY(firn_witness_evaluate(run, before, false, &loss));
     run->at.eval_loss_before = run->at.eval_loss = loss;
     if (!isnan(loss))
@@ -293,6 +327,7 @@ static firn_status finish(firn_run *run, const firn_witness *before)
     firn_witness after = {0};
     double loss;
 
+    firn_run_say(run, "after    evaluating the trained model");
     firn_status s = firn_witness_evaluate(run, &after, true, &loss);
     firn_session_destroy(run->session); /* its memory makes room for the key/value cache */
     run->session = NULL;
@@ -438,11 +473,9 @@ static firn_status make_folder(firn_run *run)
     return FIRN_OK;
 }
 
-/* The adapter, and one checkpoint more than are kept, since the new one is there before the oldest goes. */
 static firn_status check_space(firn_run *run)
 {
-    const uint64_t values = (uint64_t)run->adapter->n_values * sizeof(float);
-    const uint64_t needed = values * (1 + 3 * ((uint64_t)run->record.options.keep + 1));
+    const uint64_t needed = firn_run_disk_bytes(run);
     uint64_t space;
     firn_text t;
 
@@ -454,6 +487,10 @@ static firn_status check_space(firn_run *run)
     firn_text_bytes(&t, needed);
     firn_text_puts(&t, ", and the file system has ");
     firn_text_bytes(&t, space);
+    if (run->record.options.keep > 1)
+        firn_text_puts(&t, "; try --keep 1, or a lower --rank");
+    else
+        firn_text_puts(&t, "; try a lower --rank, or --targets attention");
     firn_fail(run->ctx, FIRN_ERR_IO, "%s is too full for the run: %s", run->folder, firn_text_cstr(&t));
     firn_text_free(&t);
     return FIRN_ERR_IO;
@@ -578,6 +615,7 @@ static firn_status resume_run(firn_run *run, const char *folder, const firn_trai
     FIRN_TRY(firn_run_open(run));
     FIRN_TRY(expect_same(run, &was));
     FIRN_TRY(firn_run_decide(run));
+    run->steps_before = was.steps;
     if (was.finished && run->record.steps == was.steps) {
         run->at.step = was.steps;
         result->was_finished = true;

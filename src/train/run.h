@@ -38,6 +38,7 @@ typedef struct {
     firn_pass pass;
 
     firn_schedule schedule;
+    int64_t steps_before; /* of a resumed run, as it was; 0: a new one */
     firn_position at;
     double last_loss; /* of the last step; NAN before the first of this process */
     firn_metrics metrics;
@@ -72,6 +73,9 @@ firn_status firn_run_decide(firn_run *run);
 uint64_t firn_run_outside_bytes(const firn_run *run);
 /* Says what will be trained and what memory it takes; fails when the limit is too small. */
 firn_status firn_run_plan(firn_run *run);
+/* Bytes that the run's folder may take: the adapter, and one checkpoint more than are kept, since the new one is there
+ * before the oldest goes. */
+uint64_t firn_run_disk_bytes(const firn_run *run);
 /* The device memory of training: session and optimizer. */
 firn_status firn_run_prepare(firn_run *run);
 void firn_run_close(firn_run *run);

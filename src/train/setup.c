@@ -3,6 +3,7 @@
 #include "core/machine.h"
 #include "core/sized.h"
 #include "model/model.h"
+#include "train/advice.h"
 #include "train/run.h"
 
 #include "firn/ops.h"
@@ -229,7 +230,6 @@ static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_me
 {
     firn_session_params params = session_params(run, 0);
     const bool given = run->record.options.memory_limit != NULL;
-    firn_text text;
 
     if (!given) {
         /* Half of what is free at least, and all but a tenth where the mapped weights leave room for it. */
@@ -240,25 +240,11 @@ static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_me
         if (run->memory_limit == 0 || memory->total + outside <= run->memory_limit)
             return FIRN_OK;
     }
-    if (run->memory_limit <= outside) {
-        firn_text_init(&text, run->ctx, 0);
-        firn_text_bytes(&text, outside);
-        firn_fail(run->ctx, FIRN_ERR_MEMORY,
-                  "the memory limit is too small: vocabulary, data and optimizer alone take %s", firn_text_cstr(&text));
-        firn_text_free(&text);
-        return FIRN_ERR_MEMORY;
-    }
+    if (run->memory_limit <= outside)
+        return firn_run_too_large(run);
     run->session_limit = params.memory_limit = run->memory_limit - outside;
     const firn_status s = firn_session_plan(run->ctx, run->device, run->model, run->adapter, &params, memory);
-    if (s == FIRN_OK)
-        return s;
-    firn_text_init(&text, run->ctx, 0);
-    firn_text_bytes(&text, run->memory_limit);
-    firn_text_puts(&text, ", less ");
-    firn_text_bytes(&text, outside);
-    firn_fail_in(run->ctx, s, "with the memory limit of %s for vocabulary, data and optimizer", firn_text_cstr(&text));
-    firn_text_free(&text);
-    return s;
+    return s == FIRN_ERR_MEMORY ? firn_run_too_large(run) : s;
 }
 
 uint64_t firn_run_outside_bytes(const firn_run *run)
@@ -373,8 +359,8 @@ static firn_status say_trained(const firn_run *run)
                      (long long)run->record.options.rank, run->record.options.alpha);
     for (int c = 0, n = 0; c < FIRN_CLASS_COUNT; c++)
         if (tensors[c])
-            firn_text_printf(&t, "%s %s %.3g M in %d tensors", n++ ? "," : "", firn_class_name((firn_class)c),
-                             (double)values[c] / 1e6, tensors[c]);
+            firn_text_printf(&t, "%s %s %.3g M in %d tensor%s", n++ ? "," : "", firn_class_name((firn_class)c),
+                             (double)values[c] / 1e6, tensors[c], firn_plural(tensors[c]));
     FIRN_TRY(firn_run_say_text(run, &t));
     for (int i = 0; firn_model_warning(run->model, i); i++)
         firn_run_say(run, "warning  %s", firn_model_warning(run->model, i));
@@ -394,9 +380,9 @@ static firn_status say_data(const firn_run *run)
     for (size_t i = 0; i < run->held.n; i++)
         targets += eval->samples[run->held.items[i]].n_targets;
     if (run->held.n)
-        firn_run_say(run, "         %zu samples with %lld trained tokens are held back for evaluation%s%s", run->held.n,
-                     (long long)targets, run->eval_data ? ", from " : "",
-                     run->eval_data ? run->record.options.eval_data : "");
+        firn_run_say(run, "         %zu sample%s with %lld trained token%s held back for evaluation%s%s", run->held.n,
+                     firn_plural((int64_t)run->held.n), (long long)targets, firn_plural(targets),
+                     run->eval_data ? ", from " : "", run->eval_data ? run->record.options.eval_data : "");
     else
         firn_run_say(run, "         nothing is held back for evaluation");
     return FIRN_OK;
@@ -451,16 +437,40 @@ static firn_status say_time(firn_run *run, const firn_session_memory *memory)
 {
     const firn_train_options *o = &run->record.options;
     const double tokens = (double)run->record.steps * (double)(o->batch * o->accumulate * o->context);
-    double rate;
+    double rate, epoch = 0;
     firn_text t;
 
     FIRN_TRY(measure_rate(run, &rate));
+    for (size_t i = 0; i < run->train.n; i++)
+        epoch += (double)run->data->samples[run->train.items[i]].n;
+    const double speed = rate / memory->flops_per_token; /* tokens a second, at the rate of a plain product */
     firn_text_init(&t, run->ctx, 0);
-    firn_text_puts(&t, "time     at least about ");
-    firn_text_duration(&t, tokens * memory->flops_per_token / rate);
-    firn_text_printf(&t,
-                     ": %.3g floating-point operations a token at the %.0f GFLOP/s that a plain product reaches here",
-                     memory->flops_per_token, rate * 1e-9);
+    firn_text_puts(&t, "time     about ");
+    firn_text_duration(&t, tokens / speed);
+    firn_text_printf(&t, " or more (%.*f tokens/s at best); an epoch ", speed < 10, speed);
+    firn_text_duration(&t, epoch / speed);
+    return firn_run_say_text(run, &t);
+}
+
+uint64_t firn_run_disk_bytes(const firn_run *run)
+{
+    const uint64_t values = (uint64_t)run->adapter->n_values * sizeof(float);
+
+    return values * (1 + 3 * ((uint64_t)run->record.options.keep + 1));
+}
+
+static firn_status say_disk(const firn_run *run)
+{
+    const uint64_t values = (uint64_t)run->adapter->n_values * sizeof(float);
+    firn_text t;
+
+    firn_text_init(&t, run->ctx, 0);
+    firn_text_puts(&t, "disk     ");
+    firn_text_bytes(&t, firn_run_disk_bytes(run));
+    firn_text_puts(&t, ": the adapter ");
+    firn_text_bytes(&t, values);
+    firn_text_printf(&t, ", %lld checkpoints of ", (long long)run->record.options.keep + 1);
+    firn_text_bytes(&t, 3 * values);
     return firn_run_say_text(run, &t);
 }
 
@@ -488,6 +498,7 @@ firn_status firn_run_plan(firn_run *run)
     const uint64_t outside = firn_run_outside_bytes(run);
     FIRN_TRY(plan_session(run, outside, &memory));
     FIRN_TRY(say_memory(run, outside, &memory));
+    FIRN_TRY(say_disk(run));
     return run->flags & FIRN_TRAIN_DRY_RUN ? say_time(run, &memory) : FIRN_OK;
 }
 

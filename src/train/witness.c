@@ -89,7 +89,11 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
     firn_generator *generator;
     firn_status s = FIRN_OK;
 
+    const long long asked = firn_min_i64((int64_t)from->n, FIRN_TALKS);
+
     w->ctx = run->ctx;
+    firn_run_say(run, "answers  asking the model %lld prompt%s, for up to %d tokens each", asked, firn_plural(asked),
+                 FIRN_TALK_TOKENS);
     FIRN_TRY(firn_generator_create(run->ctx, run->device, run->model, run->adapter, n_ctx, &generator));
     for (size_t i = 0; s == FIRN_OK && i < from->n && w->n_talks < FIRN_TALKS && !firn_run_stop_wanted(run); i++) {
         const firn_sample *sample = &data->samples[from->items[i]];
