@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """embed_metal.py ROOT IN.metal OUT.metal OUT.c: a kernel file with its own headers in one text, and that text in C.
 
-The library compiles it at run time, so that a user needs no Metal toolchain. Each header comes once; #line keeps the
+The library compiles it at run time, so that a user needs no Metal toolchain. Each header comes once, each table as often as it is asked for; #line keeps the
 compiler's messages on the files' own lines."""
 import os
 import re
@@ -19,7 +19,7 @@ def flatten(path):
             include = re.match(r'#include "([^"]+)"', line)
             if not include:
                 lines.append(line)
-            elif include[1] not in seen:
+            elif include[1].endswith(".def") or include[1] not in seen:
                 seen.add(include[1])
                 lines += flatten(os.path.join(root, include[1])) + [f'#line {number + 1} "{name}"']
             else:

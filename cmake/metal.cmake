@@ -17,7 +17,7 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(FIRN_METAL_SOURCES src/metal/metal.c src/metal/runtime.m)
 file(GLOB FIRN_METAL_KERNELS CONFIGURE_DEPENDS src/gpu/kernels/*.metal)
-file(GLOB FIRN_METAL_HEADERS CONFIGURE_DEPENDS src/gpu/kernels/*.h src/gpu/kernels/*.def src/format/*.h src/op/elementary.h)
+file(GLOB FIRN_METAL_HEADERS CONFIGURE_DEPENDS src/gpu/kernels/*.h src/gpu/kernels/*.def src/format/*.h src/op/elementary.h src/op/elementwise.def)
 set(FIRN_METAL_TEXTS)
 foreach(source ${FIRN_METAL_KERNELS})
     get_filename_component(name ${source} NAME_WE)

@@ -15,7 +15,16 @@
 enum { X, DY };
 
 /* What UNARY_BACK is told in params.i[0]; CLAMP's bounds are params.f[1] and f[2]. */
-enum { K_CLAMP, K_SILU, K_GELU, K_GELU_QUICK, K_GELU_ERF, K_RELU, K_SIGMOID, K_TANH, K_SOFTPLUS, N_KINDS };
+enum {
+#define BINARY(name, formula)
+#define UNARY(name, formula)
+#define SLOPED(name, formula, slope) K_##name,
+#include "op/elementwise.def"
+#undef BINARY
+#undef UNARY
+#undef SLOPED
+    N_KINDS
+};
 
 static const float gelu_a = 0.7978845608028654f, gelu_b = 0.044715f, quick_a = 1.702f; /* sqrt(2 / pi), ... */
 
@@ -153,15 +162,15 @@ FIRN_WIDE static void unary_back_reference(const firn_call *call, int64_t begin,
             const float *ds = firn_dense_run(pd + at * sd, sd, here, gathered[1]);
             float *out = (float *)firn_row_at(y, call->dst, r) + at;
             switch (y->params.i[0]) {
-                SLOPE(K_CLAMP, x > low && x < high ? 1.0f : 0.0f)
-                SLOPE(K_SILU, silu_slope(x))
-                SLOPE(K_GELU, gelu_slope(x))
-                SLOPE(K_GELU_QUICK, quick_slope(x))
-                SLOPE(K_GELU_ERF, phi(x) + x * 0.3989422804014327f * firn_expf(-0.5f * x * x))
-                SLOPE(K_RELU, x > 0 ? 1.0f : 0.0f)
-                SLOPE(K_SIGMOID, sigmoid_slope(x))
-                SLOPE(K_TANH, tanh_slope(x))
-                SLOPE(K_SOFTPLUS, firn_sigmoidf(x))
+                SLOPE(K_clamp, x > low && x < high ? 1.0f : 0.0f)
+                SLOPE(K_silu, silu_slope(x))
+                SLOPE(K_gelu, gelu_slope(x))
+                SLOPE(K_gelu_quick, quick_slope(x))
+                SLOPE(K_gelu_erf, phi(x) + x * 0.3989422804014327f * firn_expf(-0.5f * x * x))
+                SLOPE(K_relu, x > 0 ? 1.0f : 0.0f)
+                SLOPE(K_sigmoid, sigmoid_slope(x))
+                SLOPE(K_tanh, tanh_slope(x))
+                SLOPE(K_softplus, firn_sigmoidf(x))
             }
         }
     }
@@ -198,15 +207,15 @@ GRADIENT(sqr, firn_scale(g, firn_mul(g, dy, y->src[X]), 2.0f))
 GRADIENT(sqrt, firn_scale(g, firn_div(g, dy, y), 0.5f))
 GRADIENT(exp, firn_mul(g, dy, y))
 GRADIENT(log, firn_div(g, dy, y->src[X]))
-GRADIENT(clamp, slope(g, y, dy, K_CLAMP))
-GRADIENT(silu, slope(g, y, dy, K_SILU))
-GRADIENT(gelu, slope(g, y, dy, K_GELU))
-GRADIENT(gelu_quick, slope(g, y, dy, K_GELU_QUICK))
-GRADIENT(gelu_erf, slope(g, y, dy, K_GELU_ERF))
-GRADIENT(relu, slope(g, y, dy, K_RELU))
-GRADIENT(sigmoid, slope(g, y, dy, K_SIGMOID))
-GRADIENT(tanh, slope(g, y, dy, K_TANH))
-GRADIENT(softplus, slope(g, y, dy, K_SOFTPLUS))
+GRADIENT(clamp, slope(g, y, dy, K_clamp))
+GRADIENT(silu, slope(g, y, dy, K_silu))
+GRADIENT(gelu, slope(g, y, dy, K_gelu))
+GRADIENT(gelu_quick, slope(g, y, dy, K_gelu_quick))
+GRADIENT(gelu_erf, slope(g, y, dy, K_gelu_erf))
+GRADIENT(relu, slope(g, y, dy, K_relu))
+GRADIENT(sigmoid, slope(g, y, dy, K_sigmoid))
+GRADIENT(tanh, slope(g, y, dy, K_tanh))
+GRADIENT(softplus, slope(g, y, dy, K_softplus))
 
 #define OPERATION(NAME, name_, flops_)                                                                                 \
     const firn_op firn_op_##name_ = {                                                                                  \

@@ -13,33 +13,17 @@ using namespace metal;
 
 /* ---- arithmetic (arith.c) ---- */
 
-struct do_add {
-    static inline float of(float p, float q)
-    {
-        return p + q;
-    }
-};
-
-struct do_sub {
-    static inline float of(float p, float q)
-    {
-        return p - q;
-    }
-};
-
-struct do_mul {
-    static inline float of(float p, float q)
-    {
-        return p * q;
-    }
-};
-
-struct do_div {
-    static inline float of(float p, float q)
-    {
-        return p / q;
-    }
-};
+#define UNARY(name, formula)
+#define SLOPED(name, formula, slope)
+#define BINARY(name, formula)                                                                                          \
+    struct do_##name {                                                                                                 \
+        static inline float of(float p, float q)                                                                       \
+        {                                                                                                              \
+            return formula;                                                                                            \
+        }                                                                                                              \
+    };
+#include "op/elementwise.def"
+#undef BINARY
 
 template <typename F>
 kernel void arithmetic(FIRN_NODE, device const uchar *p [[buffer(2)]], device const uchar *q [[buffer(3)]], FIRN_PLACE)
@@ -51,10 +35,11 @@ kernel void arithmetic(FIRN_NODE, device const uchar *p [[buffer(2)]], device co
 }
 
 typedef decltype(arithmetic<do_add>) arithmetic_t;
-template [[host_name("kernel_add")]] kernel arithmetic_t arithmetic<do_add>;
-template [[host_name("kernel_sub")]] kernel arithmetic_t arithmetic<do_sub>;
-template [[host_name("kernel_mul")]] kernel arithmetic_t arithmetic<do_mul>;
-template [[host_name("kernel_div")]] kernel arithmetic_t arithmetic<do_div>;
+#define BINARY(name, formula) template [[host_name("kernel_" #name)]] kernel arithmetic_t arithmetic<do_##name>;
+#include "op/elementwise.def"
+#undef UNARY
+#undef SLOPED
+#undef BINARY
 
 /* The result is the sum's own storage. */
 kernel void kernel_add_into(FIRN_NODE, device const uchar *slot [[buffer(2)]], device const uchar *p [[buffer(3)]],
@@ -122,28 +107,39 @@ static inline float silu_slope(float x)
     return s + x * s * (1 - s);
 }
 
-#define FIRN_FUNCTION(name, expression)                                                                                \
+static inline float quick_slope(float x)
+{
+    const float s = firn_sigmoidf(QUICK_A * x);
+
+    return s + QUICK_A * x * s * (1 - s);
+}
+
+static inline float sigmoid_slope(float x)
+{
+    const float s = firn_sigmoidf(x);
+
+    return s * (1 - s);
+}
+
+static inline float tanh_slope(float x)
+{
+    const float t = firn_tanhf(x);
+
+    return 1 - t * t;
+}
+
+#define BINARY(name, formula)
+#define UNARY(name, formula)                                                                                           \
     struct do_##name {                                                                                                 \
         static inline float of(constant firn_gpu_node_args &a, float x)                                                \
         {                                                                                                              \
             (void)a;                                                                                                   \
-            return expression;                                                                                         \
+            return formula;                                                                                            \
         }                                                                                                              \
     };
-FIRN_FUNCTION(scale, param_float(a, 0) * x)
-FIRN_FUNCTION(clamp, x<param_float(a, 0) ? param_float(a, 0) : x> param_float(a, 1) ? param_float(a, 1) : x)
-FIRN_FUNCTION(sqr, x *x)
-FIRN_FUNCTION(sqrt, sqrt(x))
-FIRN_FUNCTION(exp, firn_expf(x))
-FIRN_FUNCTION(log, float_of(log_of(pair_of(x))))
-FIRN_FUNCTION(silu, x *firn_sigmoidf(x))
-FIRN_FUNCTION(gelu, x *gelu_gate(x))
-FIRN_FUNCTION(gelu_quick, x *firn_sigmoidf(QUICK_A *x))
-FIRN_FUNCTION(gelu_erf, x *phi_of(x))
-FIRN_FUNCTION(relu, x > 0 ? x : x <= 0 ? 0.0f : x)
-FIRN_FUNCTION(sigmoid, firn_sigmoidf(x))
-FIRN_FUNCTION(tanh, firn_tanhf(x))
-FIRN_FUNCTION(softplus, x > 20 ? x : log1p_of(firn_expf(x)))
+#define SLOPED(name, formula, slope) UNARY(name, formula)
+#include "op/elementwise.def"
+#undef UNARY
 
 template <typename F> kernel void unary(FIRN_NODE, device const uchar *x [[buffer(2)]], FIRN_PLACE)
 {
@@ -152,54 +148,33 @@ template <typename F> kernel void unary(FIRN_NODE, device const uchar *x [[buffe
 }
 
 typedef decltype(unary<do_scale>) unary_t;
-#define FIRN_UNARY(name) template [[host_name("kernel_" #name)]] kernel unary_t unary<do_##name>;
-FIRN_UNARY(scale)
-FIRN_UNARY(clamp)
-FIRN_UNARY(sqr)
-FIRN_UNARY(sqrt)
-FIRN_UNARY(exp)
-FIRN_UNARY(log)
-FIRN_UNARY(silu)
-FIRN_UNARY(gelu)
-FIRN_UNARY(gelu_quick)
-FIRN_UNARY(gelu_erf)
-FIRN_UNARY(relu)
-FIRN_UNARY(sigmoid)
-FIRN_UNARY(tanh)
-FIRN_UNARY(softplus)
+#define UNARY(name, formula) template [[host_name("kernel_" #name)]] kernel unary_t unary<do_##name>;
+#include "op/elementwise.def"
+#undef UNARY
+#undef SLOPED
 
-enum { K_CLAMP, K_SILU, K_GELU, K_GELU_QUICK, K_GELU_ERF, K_RELU, K_SIGMOID, K_TANH, K_SOFTPLUS };
+#define UNARY(name, formula)
+#define SLOPED(name, formula, slope) K_##name,
+enum {
+#include "op/elementwise.def"
+};
+#undef SLOPED
 
-/* f'(x); CLAMP's bounds are parameters 1 and 2. */
+/* f'(x) of the kind in word 0. */
 static inline float slope_of(constant firn_gpu_node_args &a, float x)
 {
     switch (a.p[0]) {
-    case K_CLAMP:
-        return x > param_float(a, 1) && x < param_float(a, 2) ? 1.0f : 0.0f;
-    case K_SILU:
-        return silu_slope(x);
-    case K_GELU:
-        return gelu_slope(x);
-    case K_GELU_QUICK: {
-        const float s = firn_sigmoidf(QUICK_A * x);
-        return s + QUICK_A * x * s * (1 - s);
-    }
-    case K_GELU_ERF:
-        return phi_of(x) + x * 0.3989422804014327f * firn_expf(-0.5f * x * x);
-    case K_RELU:
-        return x > 0 ? 1.0f : 0.0f;
-    case K_SIGMOID: {
-        const float s = firn_sigmoidf(x);
-        return s * (1 - s);
-    }
-    case K_TANH: {
-        const float t = firn_tanhf(x);
-        return 1 - t * t;
-    }
-    default: /* K_SOFTPLUS */
-        return firn_sigmoidf(x);
+#define SLOPED(name, formula, slope)                                                                                   \
+    case K_##name:                                                                                                     \
+        return slope;
+#include "op/elementwise.def"
+    default:
+        return 0;
     }
 }
+#undef UNARY
+#undef SLOPED
+#undef BINARY
 
 kernel void kernel_unary_back(FIRN_NODE, device const uchar *x [[buffer(2)]], device const uchar *dy [[buffer(3)]],
                               FIRN_PLACE)
