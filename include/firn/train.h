@@ -41,6 +41,7 @@ typedef struct {
     int64_t batch;                         /* windows of a forward pass */
     int64_t accumulate;
     int64_t warmup, rank, seed, save_every, eval_every, keep;
+    const char *reasoning, *loss; /* see firn_language_options */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */

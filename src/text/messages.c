@@ -318,15 +318,29 @@ static json_t *take_reasoning(json_t *m)
     return found;
 }
 
+static bool says_nothing(const json_t *m)
+{
+    const json_t *content = json_object_get(m, "content");
+    const char *s = json_string_value(content);
+    size_t n = json_string_length(content);
+
+    if (!s || json_object_get(m, "tool_calls"))
+        return false;
+    trim(&s, &n);
+    return n == 0;
+}
+
 static firn_status read_reasoning(const reader *r, json_t *m, bool keep, int64_t *left_out)
 {
     const firn_chat_forms *f = &r->t->forms;
     json_t *content = json_incref(json_object_get(m, "content")), *found = take_reasoning(m);
     const char *s = json_string_value(content), *thought;
     size_t n = json_string_length(content), n_thought, rest;
-    bool ok = true;
+    const int64_t before = *left_out;
+    bool ok = true, dropped = false;
 
     if (!keep && s && firn_thought_block(s, n, &thought, &n_thought, &rest)) {
+        dropped = n_thought > 0;
         ok = set_text(m, "content", s + rest, n - rest);
     } else if (keep && found && f->reasoning) {
         ok = json_object_set(m, f->reasoning, found) == 0;
@@ -348,9 +362,12 @@ static firn_status read_reasoning(const reader *r, json_t *m, bool keep, int64_t
         ok = (n_thought == 0 || set_text(m, f->reasoning, thought, n_thought)) &&
              set_text(m, "content", s + rest, n - rest);
     }
+    const bool left = keep ? *left_out > before : found || dropped;
     json_decref(found);
     json_decref(content);
-    return ok ? FIRN_OK : out_of_memory(r->ctx);
+    if (!ok)
+        return out_of_memory(r->ctx);
+    return left && says_nothing(m) ? refuse(r, "its reasoning is left out, and it says nothing else") : FIRN_OK;
 }
 
 /* ---- messages ---- */

@@ -16,7 +16,7 @@ static firn_status open_model(firn_run *run)
     FIRN_TRY(firn_train_device_open(ctx, o, &run->device));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     FIRN_TRY(firn_run_context(run));
-    FIRN_TRY(firn_language_create(ctx, firn_model_gguf(run->model), NULL, &run->language));
+    FIRN_TRY(firn_train_language_create(ctx, o, firn_model_gguf(run->model), &run->language));
     FIRN_TRY(firn_data_load(ctx, o->data, firn_language_encoder(run->language), o->context, &run->data));
     if (o->adapter)
         FIRN_TRY(firn_adapter_load(ctx, run->model, o->adapter, &run->adapter));

@@ -2,6 +2,7 @@
  * compiled when messages come, so that one that cannot be does not stop who needs none. */
 #include "train/language.h"
 
+#include "core/sized.h"
 #include "text/chat.h"
 
 #include <string.h>
@@ -228,12 +229,13 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const
 {
     FIRN_GIVEN(ctx, ctx, gguf, result);
     *result = NULL;
-    FIRN_EXPECT(ctx, !options || options->size == sizeof *options,
-                "firn_language_options of %zu bytes: expected size to be %zu", options->size, sizeof *options);
+    firn_language_options o = {0};
+    if (options)
+        FIRN_TRY(FIRN_TAKE(ctx, firn_language_options, loss, options, &o));
     static const char *const reasonings[] = {"train", "mask", "drop"}, *const losses[] = {"assistant", "all", "last"};
     int reasoning, loss;
-    FIRN_TRY(choose(ctx, "reasoning", options ? options->reasoning : NULL, reasonings, &reasoning));
-    FIRN_TRY(choose(ctx, "loss", options ? options->loss : NULL, losses, &loss));
+    FIRN_TRY(choose(ctx, "reasoning", o.reasoning, reasonings, &reasoning));
+    FIRN_TRY(choose(ctx, "loss", o.loss, losses, &loss));
     firn_language *l = firn_alloc_zeroed(ctx, 1, sizeof *l);
     if (!l)
         return FIRN_ERR_MEMORY;
@@ -259,6 +261,14 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const
     }
     *result = l;
     return FIRN_OK;
+}
+
+firn_status firn_train_language_create(firn_context *ctx, const firn_train_options *o, const firn_gguf *gguf,
+                                       firn_language **language)
+{
+    const firn_language_options options = {.size = sizeof options, .reasoning = o->reasoning, .loss = o->loss};
+
+    return firn_language_create(ctx, gguf, &options, language);
 }
 
 void firn_language_destroy(firn_language *l)

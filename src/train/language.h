@@ -2,9 +2,13 @@
 #ifndef FIRN_TRAIN_LANGUAGE_H
 #define FIRN_TRAIN_LANGUAGE_H
 
+#include "firn/train.h"
 #include "text/tokenizer.h"
 #include "train/data.h"
 
+/* As the options of a run want it. */
+firn_status firn_train_language_create(firn_context *ctx, const firn_train_options *options, const firn_gguf *gguf,
+                                       firn_language **language);
 /* Belongs to the language. */
 const firn_encoder *firn_language_encoder(firn_language *language);
 

@@ -13,7 +13,7 @@ static firn_status plan(firn_run *run, firn_session_memory *memory)
     FIRN_TRY(firn_device_open(ctx, o->device, &run->device));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     FIRN_TRY(firn_run_context(run));
-    FIRN_TRY(firn_language_create(ctx, firn_model_gguf(run->model), NULL, &run->language));
+    FIRN_TRY(firn_train_language_create(ctx, o, firn_model_gguf(run->model), &run->language));
     run->present = firn_memory_anonymous();
     FIRN_TRY(firn_adapter_describe(ctx, run->model, o->targets, o->unserved, o->rank, (float)o->alpha, &run->adapter));
     const firn_session_params params = {.n_tokens = o->batch * o->context, .train = true};

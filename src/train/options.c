@@ -20,6 +20,10 @@ const firn_train_option firn_train_option_table[] = {
     {"data", 's', false, FIELD(data), "D.jsonl", NO_RANGE,
      "the data: messages, prompt and completion, or text on each line"},
     {"output", 's', false, FIELD(output), "DIR", NO_RANGE, "the folder of the run"},
+    {"reasoning", 's', false, FIELD(reasoning), "HOW", NO_RANGE,
+     "what the assistant thinks: train it, mask it (seen, not trained) or drop it (default train)"},
+    {"loss", 's', false, FIELD(loss), "WHAT", NO_RANGE,
+     "what is trained of messages: assistant, all or last, the last answer (default assistant)"},
     {"eval_data", 's', false, FIELD(eval_data), "E.jsonl", NO_RANGE,
      "evaluate on this file (then nothing is held back)"},
     {"eval_split", 'f', false, FIELD(eval_split), "X", 0, 0.9,
@@ -194,6 +198,8 @@ void firn_train_options_defaults(firn_train_options *o)
     default_real(&o->alpha, 2 * (double)o->rank);
     default_int(&o->seed, 1);
     default_int(&o->keep, 2);
+    o->reasoning = o->reasoning ? o->reasoning : "train";
+    o->loss = o->loss ? o->loss : "assistant";
     o->schedule = o->schedule ? o->schedule : "cosine";
     o->device = o->device ? o->device : "CPU";
     o->precision = o->precision ? o->precision : firn_precision_name(FIRN_PRECISION_F32);

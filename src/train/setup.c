@@ -145,7 +145,7 @@ firn_status firn_run_open(firn_run *run)
     FIRN_EXPECT(ctx, info->n_expert || !firn_router_losses_wanted(o),
                 "%s has no experts, and so no router whose losses could join the loss", o->model);
     FIRN_TRY(firn_run_context(run));
-    FIRN_TRY(firn_language_create(ctx, gguf, NULL, &run->language));
+    FIRN_TRY(firn_train_language_create(ctx, o, gguf, &run->language));
     run->packed = -1;
     FIRN_TRY(open_data(run));
     run->present = present_bytes(run);

@@ -1,12 +1,7 @@
-/* The assistant's turns: on small templates that do what real ones do, and on the real ones where ../shared is. */
+/* The assistant's turns, on small templates that do what real ones do. */
 #include "unit/unit.h"
 
-#include "core/file.h"
-#include "text/chat.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "unit/chat.h"
 
 static firn_context *ctx;
 
@@ -26,61 +21,13 @@ static int teardown(void **state)
 
 static const char *const end_tokens[] = {"<e>", "</s>"};
 
-static firn_template *compiled(const char *source, size_t size, const char *const *ends, size_t n_ends)
-{
-    const firn_chat_tokens tokens = {.bos = "<s>", .eos = "</s>", .ends = ends, .n_ends = n_ends};
-    firn_template *t;
-
-    if (firn_template_create(ctx, source, size, &tokens, NULL, &t) != FIRN_OK)
-        fail_msg("%s", firn_error(ctx));
-    return t;
-}
-
-/* What is trained of each sample, "[turn][turn]", samples apart by " / "; or the sentence of a refusal. whole: samples
- * with what is not trained too. */
-static void show(const firn_template *t, const char *messages, const firn_chat_options *options, bool whole,
-                 firn_text *out, firn_chat_counts *counts)
-{
-    json_t *given = json_loads(messages, 0, NULL);
-    firn_renderings r;
-
-    assert_non_null(given);
-    firn_text_init(out, ctx, 0);
-    *counts = (firn_chat_counts){0};
-    if (firn_chat_render(t, given, options, &r) == FIRN_OK) {
-        *counts = r.counts;
-        for (size_t k = 0; k < r.n; k++) {
-            const firn_rendering *x = &r.items[k];
-            size_t at = 0;
-            if (k)
-                firn_text_puts(out, " / ");
-            for (size_t i = 0; i < x->spans.n; i++) {
-                const firn_span s = x->spans.items[i];
-                assert_true(s.begin >= at && s.begin <= s.end && s.end <= x->text.size);
-                if (whole)
-                    firn_text_append(out, x->text.data + at, s.begin - at);
-                firn_text_putc(out, '[');
-                firn_text_append(out, x->text.data + s.begin, s.end - s.begin);
-                firn_text_putc(out, ']');
-                at = s.end;
-            }
-            if (whole)
-                firn_text_append(out, x->text.data + at, x->text.size - at);
-        }
-        firn_renderings_free(&r);
-    } else {
-        firn_text_puts(out, firn_error(ctx));
-    }
-    json_decref(given);
-}
-
 static void turns(const char *source, size_t size, const char *messages, const char *const *ends, size_t n_ends,
                   firn_text *out, firn_chat_counts *counts)
 {
     static const firn_chat_options options = {0};
-    firn_template *t = compiled(source, size, ends, n_ends);
+    firn_template *t = compiled(ctx, source, size, ends, n_ends);
 
-    show(t, messages, &options, false, out, counts);
+    show(ctx, t, messages, &options, false, out, counts);
     firn_template_destroy(t);
 }
 
