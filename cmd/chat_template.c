@@ -1,5 +1,6 @@
 /* firn chat-template: renders messages through a model's own template, exactly. */
 #include "cmd.h"
+#include "said.h"
 
 #include "core/file.h"
 #include "firn/gguf.h"
@@ -79,10 +80,10 @@ static firn_status run(firn_context *ctx, const arguments *a, const struct tm *n
         FIRN_TRY(token_text(ctx, s->gguf, "tokenizer.ggml.bos_token_id", &s->bos));
         FIRN_TRY(token_text(ctx, s->gguf, "tokenizer.ggml.eos_token_id", &s->eos));
     } else {
-        FIRN_TRY(firn_file_read(ctx, a->template, 0, &s->source, &source.size));
+        FIRN_TRY(firn_stream_read(ctx, a->template, 0, &s->source, &source.size));
         source.data = s->source;
     }
-    FIRN_TRY(firn_file_read(ctx, a->messages, 0, &data, &size));
+    FIRN_TRY(firn_stream_read(ctx, a->messages, 0, &data, &size));
     s->given = json_loadb(data, size, JSON_ALLOW_NUL, &error);
     firn_free(ctx, data);
     if (!s->given)
@@ -137,7 +138,7 @@ int cmd_chat_template(int argc, char **argv)
     if (run(ctx, &a, a.now ? &now : NULL, &s) != FIRN_OK)
         status = cmd_fail_ctx(ctx);
     else
-        fwrite(firn_text_cstr(&s.out), 1, s.out.size, stdout);
+        cmd_put(firn_text_cstr(&s.out), s.out.size);
     firn_text_free(&s.out);
     firn_template_destroy(s.chat);
     json_decref(s.variables);

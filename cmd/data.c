@@ -1,5 +1,6 @@
 /* firn data show: what a model gets to see of a data set, and what of it is trained. */
 #include "cmd.h"
+#include "said.h"
 #include "train/language.h"
 
 #include <string.h>
@@ -13,6 +14,7 @@ static firn_status show(firn_context *ctx, const firn_language *language, const 
     const firn_sample *s = &data->samples[i];
     const firn_tokenizer *tokenizer = firn_language_tokenizer(language);
     bool trained = false, after_special = true;
+    cmd_said said = {0};
 
     printf("---- line %lld: %d token%s, %d trained ----\n", (long long)s->line, s->n, firn_plural(s->n), s->n_targets);
     for (int32_t t = 0; t < s->n; t++) {
@@ -20,11 +22,14 @@ static firn_status show(firn_context *ctx, const firn_language *language, const 
         size_t n;
         const char *piece = firn_token_piece(tokenizer, data->tokens[s->begin + t], &after_special, &n);
         FIRN_EXPECT(ctx, piece, "token id %d is outside the vocabulary", data->tokens[s->begin + t]);
-        if (now != trained)
+        if (now != trained) {
+            cmd_said_end(&said, stdout);
             fputs(now ? colour ? "\033[1;32m" : "{+" : colour ? "\033[0m" : "+}", stdout);
+        }
         trained = now;
-        fwrite(piece, 1, n, stdout);
+        cmd_said_put(&said, stdout, piece, n);
     }
+    cmd_said_end(&said, stdout);
     puts(!trained ? "" : colour ? "\033[0m" : "+}");
     return FIRN_OK;
 }

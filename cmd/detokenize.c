@@ -1,5 +1,6 @@
 /* firn detokenize: a JSON array of ids to the text they stand for. */
 #include "cmd.h"
+#include "said.h"
 #include "spoken.h"
 
 #include <jansson.h>
@@ -72,7 +73,7 @@ int cmd_detokenize(int argc, char **argv)
     if (done == FIRN_OK)
         done = firn_detokenize(ctx, in.tok, ids, n_ids, &text);
     if (done == FIRN_OK && text.size)
-        fwrite(text.data, 1, text.size, stdout);
+        cmd_put(text.data, text.size);
     status = done == FIRN_OK ? 0 : cmd_fail_ctx(ctx);
     firn_text_free(&text);
     firn_free(ctx, ids);

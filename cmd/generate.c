@@ -2,6 +2,7 @@
  * standard output, as it comes, and one newline; with --json an object for each prompt. */
 #include "json.h"
 #include "model.h"
+#include "said.h"
 
 #include "core/buffer.h"
 #include "core/file.h"
@@ -33,6 +34,7 @@ typedef struct {
     int64_t n_ctx; /* tokens that fit */
     int32_t *seen; /* [n_ctx] what lies in the cache */
     int64_t n_seen;
+    bool terminal; /* is what standard output goes to */
 } talk;
 
 /* What came of a prompt. */
@@ -154,6 +156,7 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
     const double begin = firn_seconds();
     const float *logits;
     bool after_special = false;
+    cmd_said said = {0};
 
     a->tokens = calloc((size_t)firn_min_i64(t->w->limit, t->n_ctx), sizeof *a->tokens);
     if (!a->tokens)
@@ -172,7 +175,10 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
         const char *piece = firn_token_piece(t->tok, token, &after_special, &n);
         if (piece) {
             if (print) {
-                fwrite(piece, 1, n, stdout);
+                if (t->terminal)
+                    cmd_said_put(&said, stdout, piece, n);
+                else
+                    fwrite(piece, 1, n, stdout);
                 fflush(stdout);
             }
             firn_text_append(&a->text, piece, n);
@@ -187,6 +193,7 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
             return cmd_fail_ctx(t->m.ctx), false;
     }
     if (print) {
+        cmd_said_end(&said, stdout);
         putchar('\n');
         fflush(stdout);
     }
@@ -279,7 +286,7 @@ static void show_line(const talk *t, const char *line, size_t n)
     if (t->w->json)
         return;
     fputs("> ", stdout);
-    fwrite(line, 1, n, stdout);
+    cmd_said_all(stdout, line, n);
     putchar('\n');
     fflush(stdout);
 }
@@ -291,7 +298,7 @@ static bool each_line(talk *t, const char *path)
     size_t size;
     bool ok = true;
 
-    if (firn_file_read(t->m.ctx, path, 0, &data, &size) != FIRN_OK)
+    if (firn_stream_read(t->m.ctx, path, 0, &data, &size) != FIRN_OK)
         return cmd_fail_ctx(t->m.ctx), false;
     for (const char *s = data, *end = data + size; ok && s < end;) {
         const char *stop = memchr(s, '\n', (size_t)(end - s));
@@ -355,14 +362,20 @@ static bool each_prompt(talk *t)
 
 /* ---- conversation ---- */
 
-/* One answer: the conversation so far, rendered again and continued. */
-static bool reply(talk *t, json_t *messages)
+/* One answer: the conversation so far, rendered again and continued. *too_long: false is returned because it does not
+ * fit, which was said. */
+static bool reply(talk *t, json_t *messages, bool *too_long)
 {
     firn_tokens tokens = {0};
     answer a;
 
     answer_begin(t, &a);
-    const bool ok = checked(t, ask(t, messages, &tokens), &tokens) && speak(t, &tokens, &a);
+    bool ok = checked(t, ask(t, messages, &tokens), &tokens);
+    *too_long = ok && (int64_t)tokens.n >= t->n_ctx;
+    if (*too_long)
+        cmd_fail("with this line the conversation has %zu tokens, and the context %lld: the line is left out", tokens.n,
+                 (long long)t->n_ctx);
+    ok = ok && !*too_long && speak(t, &tokens, &a);
     if (ok && t->w->json)
         print_json(&tokens, &a);
     if (ok)
@@ -384,11 +397,9 @@ static bool are_messages(const json_t *list)
 /* The messages so far; NULL after a printed sentence. */
 static json_t *load_history(talk *t)
 {
-    json_error_t error;
-
     if (!t->w->history || access(t->w->history, F_OK) != 0)
         return first_messages(t);
-    json_t *messages = json_load_file(t->w->history, JSON_REJECT_DUPLICATES, &error);
+    json_t *messages = cmd_json_read(t->m.ctx, t->w->history);
     if (are_messages(messages))
         return messages;
     json_decref(messages);
@@ -406,31 +417,57 @@ static bool save_history(talk *t, const json_t *messages)
     return ok || (text ? cmd_fail_ctx(t->m.ctx) : cmd_fail("out of memory"), false);
 }
 
+enum { LINE_BYTES = 16 << 20 };
+
+/* Bytes of the next line, without its end; LINE_BYTES + 1 where it has more, which are passed over; -1: there is none.
+ */
+static ssize_t read_line(char *line)
+{
+    ssize_t n = 0;
+    int c;
+
+    while ((c = getc(stdin)) != EOF && c != '\n') {
+        if (n < LINE_BYTES)
+            line[n] = (char)c;
+        n = n <= LINE_BYTES ? n + 1 : n;
+    }
+    return c == EOF && n == 0 ? -1 : n;
+}
+
 static bool converse(talk *t)
 {
     json_t *messages = load_history(t);
-    char *line = NULL;
-    size_t capacity = 0;
+    char *line = malloc(LINE_BYTES);
     const bool terminal = isatty(STDIN_FILENO);
 
-    if (!messages)
-        return false;
+    if (!messages || !line) {
+        json_decref(messages);
+        free(line);
+        return messages ? cmd_fail("out of memory"), false : false;
+    }
     bool ok = (firn_language_has_template(t->language) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false)) &&
               prepare(t, firn_min_i64(firn_model_get_info(t->m.model)->n_ctx_train, CMD_CHAT_CONTEXT)) &&
               fresh_sampler(t);
     while (ok) {
         if (terminal)
             fputs("> ", stderr);
-        const ssize_t n = getline(&line, &capacity, stdin);
+        const ssize_t n = read_line(line);
         if (n < 0)
             break;
-        json_t *content = json_stringn(line, (size_t)n - (n > 0 && line[n - 1] == '\n'));
+        if (n > LINE_BYTES) {
+            cmd_fail("that line has more than %d bytes: it is left out", LINE_BYTES);
+            continue;
+        }
+        json_t *content = json_stringn(line, (size_t)n);
         if (!content) {
             cmd_fail("that line is not valid UTF-8");
             continue;
         }
         json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
-        ok = reply(t, messages) && save_history(t, messages);
+        bool too_long;
+        ok = reply(t, messages, &too_long) && save_history(t, messages);
+        if (too_long)
+            ok = json_array_remove(messages, json_array_size(messages) - 1) == 0;
     }
     free(line);
     json_decref(messages);
@@ -468,7 +505,7 @@ int cmd_generate(int argc, char **argv)
                            "Continues a prompt until the model ends it; prints the continuation and one newline.",
                            options, 1, 1};
     int n, status;
-    talk t = {.w = &w};
+    talk t = {.w = &w, .terminal = isatty(STDOUT_FILENO)};
 
     if (!cmd_parse(&spec, argc, argv, &n, &status))
         return status;

@@ -6,6 +6,7 @@
 #include "info_adapter.h"
 #include "json.h"
 #include "model/model.h"
+#include "said.h"
 #include "train/run.h"
 
 #include <inttypes.h>
@@ -231,8 +232,7 @@ static const char *count_text(char out[32], int64_t n)
 /* Bytes from the file: printable ones only, so that no file plays with the terminal. */
 static void print_string(firn_string s)
 {
-    for (size_t i = 0; i < s.size && i < 200; i++)
-        putchar((unsigned char)s.data[i] < 0x20 || s.data[i] == 0x7F ? '?' : s.data[i]);
+    cmd_said_all(stdout, s.data, s.size < 200 ? s.size : 200);
 }
 
 static void print_table(const summary *s)
@@ -420,13 +420,13 @@ static void print_summary(const summary *s)
     if (s->adapter) {
         cmd_adapter_print(s->path, &s->lora);
     } else if (s->why_not) {
-        printf("  firn cannot run it: %s\n", s->why_not);
+        cmd_said_printf(stdout, "  firn cannot run it: %s\n", s->why_not);
     } else {
         print_training(s);
         print_generation(s);
     }
     for (int i = 0; s->warnings[i]; i++)
-        printf("  %-14s %s\n", "warning", s->warnings[i]);
+        cmd_said_printf(stdout, "  %-14s %s\n", "warning", s->warnings[i]);
 }
 
 static json_t *json_text(firn_string s)

@@ -1,7 +1,8 @@
 /* JSON of bytes that may be no text; see json.h. */
 #include "json.h"
 
-#include "text/unicode.h"
+#include "core/file.h"
+#include "core/utf8.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -22,4 +23,19 @@ json_t *cmd_json_text(const char *bytes, size_t n)
     json_t *text = utf8 ? json_stringn(utf8, size) : NULL;
     free(utf8);
     return text;
+}
+
+json_t *cmd_json_read(firn_context *ctx, const char *path)
+{
+    json_error_t error;
+    char *data;
+    size_t size;
+
+    if (firn_stream_read(ctx, path, 0, &data, &size) != FIRN_OK)
+        return NULL;
+    json_t *json = json_loadb(data, size, JSON_REJECT_DUPLICATES, &error);
+    firn_free(ctx, data);
+    if (!json)
+        firn_fail(ctx, FIRN_ERR_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    return json;
 }

@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "complete.h"
 #include "core/nearest.h"
+#include "said.h"
 
 #include "core/leftover.h"
 
@@ -67,20 +68,11 @@ static int no_command(const char *name)
     for (; commands[n].name; n++)
         names[n] = commands[n].name;
     near = near ? near : firn_nearest(name, names, n);
-    fprintf(stderr, "firn: there is no command '%s'", name);
+    cmd_said_printf(stderr, "firn: there is no command '%s'", name);
     if (near)
         fprintf(stderr, "; did you mean %s?", near);
     fputs(" (firn --help lists them)\n", stderr);
     return 2;
-}
-
-static int run(int i, int argc, char **argv)
-{
-    const int status = commands[i].run(argc, argv);
-
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return status ? status : cmd_fail("cannot write to standard output");
-    return status;
 }
 
 /* "firn help", "firn help COMMAND" */
@@ -94,7 +86,7 @@ static int explain(int argc, char **argv)
     }
     const int i = find(argv[1]);
     char *words[] = {argv[1], option, NULL};
-    return i < 0 ? no_command(argv[1]) : run(i, 2, words);
+    return i < 0 ? no_command(argv[1]) : commands[i].run(2, words);
 }
 
 /* "firn --complete WORD...": see complete.h. */
@@ -116,7 +108,7 @@ static int complete(int argc, char **argv)
     }
     const int i = find(argv[0]);
     cmd_completing = true;
-    return i < 0 ? 0 : run(i, argc, argv);
+    return i < 0 ? 0 : commands[i].run(argc, argv);
 }
 
 /* What a signal ends leaves nothing half-written behind. */
@@ -161,12 +153,8 @@ static int check_stack(void)
     return 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    open_standard();
-    catch_signals();
-    if (check_stack() != 0)
-        return 1;
     if (argc < 2) {
         help(stderr);
         return 2;
@@ -180,5 +168,17 @@ int main(int argc, char **argv)
         return 0;
     }
     const int i = find(argv[1]);
-    return i < 0 ? no_command(argv[1]) : run(i, argc - 1, argv + 1);
+    return i < 0 ? no_command(argv[1]) : commands[i].run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    open_standard();
+    catch_signals();
+    if (check_stack() != 0)
+        return 1;
+    const int status = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk: what was said is not there */
+        return status ? status : cmd_fail("cannot write to standard output");
+    return status;
 }

@@ -1,6 +1,9 @@
 /* Models and token ids for the commands; see model.h. */
 #include "model.h"
 
+#include "json.h"
+#include "said.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,7 @@ bool cmd_model_open(cmd_model *m, const cmd_compute *compute, const char *model,
     if (s == FIRN_OK && adapter)
         s = firn_adapter_load(m->ctx, m->model, adapter, &m->adapter);
     for (int i = 0; s == FIRN_OK && firn_model_warning(m->model, i); i++)
-        fprintf(stderr, "firn: warning: %s\n", firn_model_warning(m->model, i));
+        cmd_said_printf(stderr, "firn: warning: %s\n", firn_model_warning(m->model, i));
     if (s == FIRN_OK)
         return true;
     cmd_fail_ctx(m->ctx);
@@ -84,17 +87,15 @@ static bool append_all(const char *path, const json_t *root, cmd_sequences *s)
 
 bool cmd_sequences_read(const char *path, cmd_sequences *s)
 {
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    firn_context *ctx = cmd_context(1);
+    json_t *root = ctx ? cmd_json_read(ctx, path) : NULL;
 
     memset(s, 0, sizeof *s);
-    if (!root) {
-        if (error.line > 0)
-            cmd_fail("%s:%d:%d: %s", path, error.line, error.column, error.text);
-        else
-            cmd_fail("cannot read %s", path);
+    if (ctx && !root)
+        cmd_fail_ctx(ctx);
+    firn_context_destroy(ctx);
+    if (!root)
         return false;
-    }
     const bool ok = append_all(path, root, s);
     json_decref(root);
     if (!ok)

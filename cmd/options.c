@@ -1,6 +1,7 @@
 /* Command lines: see cmd.h. */
 #include "cmd.h"
 #include "complete.h"
+#include "said.h"
 #include "suggest.h"
 
 #include "core/pool.h"
@@ -16,7 +17,7 @@ int cmd_fail(const char *format, ...)
 
     va_start(args, format);
     fputs("firn: ", stderr);
-    vfprintf(stderr, format, args);
+    cmd_said_vprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
     return 1;
@@ -33,7 +34,7 @@ int cmd_usage(const char *command, const char *format, ...)
 
     va_start(args, format);
     fputs("firn: ", stderr);
-    vfprintf(stderr, format, args);
+    cmd_said_vprintf(stderr, format, args);
     fprintf(stderr, " (firn %s --help)\n", command);
     va_end(args);
     return 2;

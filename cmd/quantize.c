@@ -2,6 +2,7 @@
 #include "firn/quantize.h"
 #include "cmd.h"
 #include "firn/kernels.h"
+#include "said.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -15,14 +16,15 @@ static void begin(void *user, const firn_quantize_step *s)
     if (*progress)
         fprintf(stderr, "\r\033[K");
     if (s->wanted != s->type) {
-        printf("%s: %s instead of %s, whose blocks of %" PRId64 " do not divide rows of %" PRId64 "\n", s->tensor->name,
-               firn_type_name(s->type), firn_type_name(s->wanted), firn_type_block(s->wanted), s->tensor->ne[0]);
+        cmd_said_printf(stdout, "%s: %s instead of %s, whose blocks of %" PRId64 " do not divide rows of %" PRId64 "\n",
+                        s->tensor->name, firn_type_name(s->type), firn_type_name(s->wanted), firn_type_block(s->wanted),
+                        s->tensor->ne[0]);
         fflush(stdout);
     }
     if (*progress)
-        fprintf(stderr, "%3d %%  [%" PRId64 "/%" PRId64 "] %s",
-                (int)(s->bytes ? 100 * (double)s->done / (double)s->bytes : 0), s->index + 1, s->count,
-                s->tensor->name);
+        cmd_said_printf(stderr, "%3d %%  [%" PRId64 "/%" PRId64 "] %s",
+                        (int)(s->bytes ? 100 * (double)s->done / (double)s->bytes : 0), s->index + 1, s->count,
+                        s->tensor->name);
 }
 
 /* 0, or the exit status after a printed sentence. */

@@ -12,7 +12,7 @@ firn_status cmd_spoken_open(firn_context *ctx, const char *model, const char *te
     if (status != FIRN_OK)
         return firn_fail_in(ctx, status, "%s", model);
     if (file)
-        FIRN_TRY(firn_file_read(ctx, file, 0, &s->content, &s->size));
+        FIRN_TRY(firn_stream_read(ctx, file, 0, &s->content, &s->size));
     s->text = file ? s->content : text;
     if (!file)
         s->size = strlen(text);

@@ -6,6 +6,7 @@
  * the reference itself loses in float32, and at least a floor. What is exactly zero in the reference must be so here.
  * With --precision bf16, whose operands keep 8 bits and whose routers choose otherwise where they were undecided, the
  * floors are wide: they tell a wrong formula, not a lost digit. */
+#include "json.h"
 #include "model.h"
 
 #include "core/file.h"
@@ -129,11 +130,10 @@ static const char *path_in(char path[PATH_BYTES], const char *folder, const char
 static bool read_case(verify *v)
 {
     char path[PATH_BYTES];
-    json_error_t error;
 
-    v->json = json_load_file(path_in(path, v->folder, "case.json"), 0, &error);
+    v->json = cmd_json_read(v->m.ctx, path_in(path, v->folder, "case.json"));
     if (!v->json)
-        return cmd_fail("%s: %s", path, error.text), false;
+        return cmd_fail_ctx(v->m.ctx), false;
     const json_t *adamw = json_object_get(v->json, "adamw"), *tokens = json_object_get(v->json, "tokens"),
                  *mask = json_object_get(v->json, "loss_mask"), *losses = json_object_get(v->json, "losses");
     v->n_seq = (int)json_integer_value(json_object_get(v->json, "n_seq"));

@@ -2,6 +2,7 @@
 
 #include "core/pool.h"
 #include "core/sized.h"
+#include "core/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,14 +138,6 @@ static void trim_partial(char *text, size_t limit)
     text[n] = 0;
 }
 
-/* Sentences quote files: what would play with a terminal does not leave here. */
-static void make_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7F)
-            *text = *text == '\n' || *text == '\t' ? ' ' : '?';
-}
-
 firn_status firn_failv(firn_context *ctx, firn_status status, const char *format, va_list args)
 {
     char sentence[FIRN_ERROR_BYTES]; /* args may point into the old sentence */
@@ -153,7 +146,7 @@ firn_status firn_failv(firn_context *ctx, firn_status status, const char *format
         return status;
     vsnprintf(sentence, sizeof sentence, format, args);
     trim_partial(sentence, sizeof sentence);
-    make_printable(sentence);
+    firn_tame_line(sentence); /* it may quote a file */
     memcpy(ctx->error, sentence, sizeof sentence);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,15 @@ int firn_open(const char *path, int flags, mode_t mode)
 firn_status firn_no_file(firn_context *ctx, const char *what, const char *path, mode_t mode)
 {
     return firn_fail(ctx, FIRN_ERR_IO, "cannot %s %s: it is %s, not a file", what, path,
-                     S_ISDIR(mode) ? "a folder" : "a device or pipe");
+                     S_ISDIR(mode)                      ? "a folder"
+                     : S_ISFIFO(mode) || S_ISSOCK(mode) ? "a pipe"
+                                                        : "a device");
 }
 
-static firn_status open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st)
+/* The one place where inputs are opened: O_NONBLOCK, since opening a pipe that nobody writes would wait for ever. */
+static firn_status open_input(firn_context *ctx, const char *path, int *fd, struct stat *st)
 {
-    *fd = firn_open(path, O_RDONLY, 0);
+    *fd = firn_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (*fd < 0)
         return firn_fail_errno(ctx, "open", path);
     if (fstat(*fd, st) < 0) {
@@ -45,11 +49,62 @@ static firn_status open_regular(firn_context *ctx, const char *path, int *fd, st
         close(*fd);
         return s;
     }
+    return FIRN_OK;
+}
+
+static firn_status open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st)
+{
+    FIRN_TRY(open_input(ctx, path, fd, st));
     if (!S_ISREG(st->st_mode)) {
         close(*fd);
         return firn_no_file(ctx, "read", path, st->st_mode);
     }
     return FIRN_OK;
+}
+
+enum { PIPE_BYTES = 65536, WRITER_MS = 5000 };
+
+/* A pipe that has a name may lie there without anybody who writes to it; who was started together with us gets some
+ * seconds. *first: a byte that was read meanwhile, -1 where none was. From here on reading waits. */
+static firn_status await_writer(firn_context *ctx, const char *path, int fd, int *first)
+{
+    enum { TURN_MS = 50 };
+    unsigned char byte;
+
+    for (int waited = 0; waited < WRITER_MS; waited += TURN_MS) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        const ssize_t r = read(fd, &byte, 1);
+        if (r < 0 && errno != EAGAIN && errno != EINTR)
+            return firn_fail_errno(ctx, "read", path);
+        const bool over = r == 0 && poll(&p, 1, TURN_MS) > 0 && !(p.revents & POLLIN); /* one was there, and left */
+        if (r > 0)
+            *first = byte;
+        if (r == 0 && !over)
+            continue;
+        return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0 ? FIRN_OK : firn_fail_errno(ctx, "read", path);
+    }
+    return firn_fail(ctx, FIRN_ERR_IO, "cannot read %s: it is a pipe, and nobody writes to it", path);
+}
+
+static firn_status open_stream(firn_context *ctx, const char *path, int *fd, struct stat *st, int *first)
+{
+    *first = -1;
+    if (strcmp(path, "-") == 0) {
+        *fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        if (*fd >= 0 && fstat(*fd, st) == 0 && !S_ISDIR(st->st_mode))
+            return FIRN_OK;
+        if (*fd >= 0)
+            close(*fd);
+        return firn_fail(ctx, FIRN_ERR_IO, "cannot read standard input");
+    }
+    FIRN_TRY(open_input(ctx, path, fd, st));
+    if (S_ISREG(st->st_mode))
+        return FIRN_OK;
+    const firn_status s =
+        S_ISFIFO(st->st_mode) ? await_writer(ctx, path, *fd, first) : firn_no_file(ctx, "read", path, st->st_mode);
+    if (s != FIRN_OK)
+        close(*fd);
+    return s;
 }
 
 firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map)
@@ -59,6 +114,7 @@ firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map)
 
     *map = (firn_map){0};
     FIRN_TRY(open_regular(ctx, path, &fd, &st));
+    *map = (firn_map){.device = st.st_dev, .inode = st.st_ino};
     if (st.st_size == 0) {
         close(fd);
         return FIRN_OK;
@@ -66,14 +122,32 @@ firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map)
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     const firn_status s = p == MAP_FAILED ? firn_fail_errno(ctx, "map", path) : FIRN_OK;
     close(fd);
-    if (s == FIRN_OK)
-        *map = (firn_map){p, (size_t)st.st_size};
+    if (s == FIRN_OK) {
+        map->data = p;
+        map->size = (size_t)st.st_size;
+    }
     return s;
+}
+
+firn_status firn_map_stream(firn_context *ctx, const char *path, firn_map *map)
+{
+    struct stat st;
+    char *data;
+    size_t size;
+
+    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        return firn_map_open(ctx, path, map);
+    *map = (firn_map){0};
+    FIRN_TRY(firn_stream_read(ctx, path, 0, &data, &size));
+    *map = (firn_map){.data = (const uint8_t *)data, .size = size, .memory = ctx};
+    return FIRN_OK;
 }
 
 void firn_map_close(firn_map *map)
 {
-    if (map->data)
+    if (map->memory)
+        firn_free(map->memory, (void *)(uintptr_t)map->data);
+    else if (map->data)
         munmap((void *)map->data, map->size);
     *map = (firn_map){0};
 }
@@ -84,7 +158,7 @@ static void advise(const firn_map *map, size_t offset, size_t size, int advice, 
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t from = offset, to = offset + size;
 
-    if (!map->data || offset > map->size || size > map->size - offset)
+    if (!map->data || map->memory || offset > map->size || size > map->size - offset)
         return;
     if (outward) {
         from = from / page * page;
@@ -106,30 +180,35 @@ void firn_map_release(const firn_map *map, size_t offset, size_t size)
     advise(map, offset, size, MADV_DONTNEED, false);
 }
 
-firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size)
+/* To the end of fd, which is closed; `expected` bytes are likely. first: a byte that was read already, or -1. */
+static firn_status read_all(firn_context *ctx, const char *path, int fd, int first, size_t expected, size_t limit,
+                            char **data, size_t *size)
 {
-    struct stat st;
-    int fd;
+    size_t room = expected + 2, got = 0;
+    char *bytes = firn_alloc(ctx, room);
+    firn_status s = bytes ? FIRN_OK : FIRN_ERR_MEMORY;
 
-    *data = NULL;
-    *size = 0;
-    FIRN_TRY(open_regular(ctx, path, &fd, &st));
-    const size_t n = (size_t)st.st_size;
-    char *bytes = NULL;
-    firn_status s = FIRN_OK;
-    if (limit && n > limit)
-        s = firn_fail(ctx, FIRN_ERR_IO, "%s has %zu bytes, more than the %zu that are read", path, n, limit);
-    else if (!(bytes = firn_alloc(ctx, n + 1)))
-        s = FIRN_ERR_MEMORY;
-    size_t got = 0;
-    while (s == FIRN_OK && got < n) {
-        const ssize_t r = read(fd, bytes + got, n - got);
+    if (bytes && first >= 0)
+        bytes[got++] = (char)first;
+    while (s == FIRN_OK) {
+        if (limit && got > limit) {
+            s = firn_fail(ctx, FIRN_ERR_IO, "%s has more than the %zu bytes that are read", path, limit);
+            break;
+        }
+        if (got == room) { /* a byte is left for the NUL behind the text */
+            char *more = room > SIZE_MAX / 2 ? NULL : firn_realloc(ctx, bytes, 2 * room);
+            s = more ? FIRN_OK : FIRN_ERR_MEMORY;
+            bytes = more ? more : bytes;
+            room *= 2;
+            continue;
+        }
+        const ssize_t r = read(fd, bytes + got, room - got);
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0)
             s = firn_fail_errno(ctx, "read", path);
         else if (r == 0)
-            break; /* the file shrank while it was read */
+            break;
         else
             got += (size_t)r;
     }
@@ -142,6 +221,33 @@ firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, ch
     *data = bytes;
     *size = got;
     return FIRN_OK;
+}
+
+firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size)
+{
+    struct stat st;
+    int fd;
+
+    *data = NULL;
+    *size = 0;
+    FIRN_TRY(open_regular(ctx, path, &fd, &st));
+    const size_t n = (size_t)st.st_size;
+    if (limit && n > limit) {
+        close(fd);
+        return firn_fail(ctx, FIRN_ERR_IO, "%s has %zu bytes, more than the %zu that are read", path, n, limit);
+    }
+    return read_all(ctx, path, fd, -1, n, limit, data, size);
+}
+
+firn_status firn_stream_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size)
+{
+    struct stat st;
+    int fd, first;
+
+    *data = NULL;
+    *size = 0;
+    FIRN_TRY(open_stream(ctx, path, &fd, &st, &first));
+    return read_all(ctx, path, fd, first, S_ISREG(st.st_mode) ? (size_t)st.st_size : PIPE_BYTES, limit, data, size);
 }
 
 firn_status firn_file_space(firn_context *ctx, const char *path, uint64_t *bytes)

@@ -15,13 +15,22 @@ firn_status firn_fail_errno(firn_context *ctx, const char *what, const char *pat
 /* "cannot WHAT PATH: it is a folder, not a file": for what `mode` (of stat) is instead. */
 firn_status firn_no_file(firn_context *ctx, const char *what, const char *path, mode_t mode);
 
-/* A file's bytes, mapped read-only and shared: pages come when touched and belong to the page cache. */
+/* A file's bytes, mapped read-only and shared: pages come when touched and belong to the page cache. Of a stream, its
+ * bytes in memory. */
 typedef struct {
     const uint8_t *data; /* NULL for an empty file */
     size_t size;
+    firn_context *memory; /* of a stream: whose memory data is; NULL: mapped */
+    dev_t device;         /* of a file: who it is, whatever its name */
+    ino_t inode;
 } firn_map;
 
+/* Inputs. All are opened without waiting and looked at first: a folder, a device, or a pipe where a file is needed, is
+ * refused in words. Where a text is read once and from its start, pipes are read too, to their end, and "-" is standard
+ * input: that is what the functions with `stream` do. */
+
 firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map);
+firn_status firn_map_stream(firn_context *ctx, const char *path, firn_map *map);
 void firn_map_close(firn_map *map);
 /* Tells the system that these bytes will be wanted soon, or are not wanted any more (mapped pages are released). */
 void firn_map_will_need(const firn_map *map, size_t offset, size_t size);
@@ -30,6 +39,7 @@ void firn_map_release(const firn_map *map, size_t offset, size_t size);
 /* The whole file, with a NUL behind it that *size does not count; free with firn_free. More than `limit` bytes is
  * refused (0: no limit). */
 firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size);
+firn_status firn_stream_read(firn_context *ctx, const char *path, size_t limit, char **data, size_t *size);
 
 /* ---- out.c ---- */
 

@@ -22,6 +22,8 @@ enum {
     GGUF_LLAMA_NAME = 64,            /* llama.cpp refuses tensor names of this many bytes and more */
 };
 
+/* Refuses to write `path` where that is a part of the split model g: the others would be left without it. */
+firn_status firn_gguf_refuse_part(firn_context *ctx, const firn_gguf *g, const char *path);
 /* Bytes of one value of a fixed-size type; 0 for strings, arrays and numbers that name no type. */
 size_t firn_kv_size(firn_kv_type type);
 /* "u32", "string"...; NULL for a number that names no type. */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* One file of a split model, or the only one. */
 typedef struct {
@@ -465,7 +466,7 @@ firn_status firn_gguf_parse(firn_context *ctx, const void *data, size_t size, fi
 
     *gguf = NULL;
     FIRN_TRY(gguf_new(ctx, 1, &g));
-    g->parts[0].map = (firn_map){data, size};
+    g->parts[0].map = (firn_map){.data = data, .size = size};
     firn_status s = read_part(ctx, &g->arena, &g->parts[0]);
     if (s == FIRN_OK)
         s = join(ctx, g);
@@ -717,5 +718,17 @@ firn_status firn_gguf_get_string(firn_context *ctx, const firn_gguf *g, const ch
     FIRN_TRY(scalar(ctx, g, key, required, FIRN_KV_STRING, &kv));
     if (kv)
         *value = kv->strings[0];
+    return FIRN_OK;
+}
+
+firn_status firn_gguf_refuse_part(firn_context *ctx, const firn_gguf *g, const char *path)
+{
+    struct stat st;
+
+    for (size_t i = 0; g->n_parts > 1 && i < g->n_parts && stat(path, &st) == 0; i++)
+        if (st.st_dev == g->parts[i].map.device && st.st_ino == g->parts[i].map.inode)
+            return firn_fail(ctx, FIRN_ERR_ARGUMENT,
+                             "%s is part %zu of %zu of the model that is read: expected another name", path, i + 1,
+                             g->n_parts);
     return FIRN_OK;
 }

@@ -9,6 +9,7 @@
 #include "format/fallback.h"
 #include "format/format.h"
 #include "format/range.h"
+#include "gguf/gguf.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -236,7 +237,9 @@ firn_status firn_quantize(firn_context *ctx, const char *in, const char *out, co
     FIRN_TRY(o.experts ? check_target(ctx, *o.experts) : FIRN_OK);
     FIRN_TRY(o.output ? check_target(ctx, *o.output) : FIRN_OK);
     FIRN_TRY(firn_gguf_open(ctx, in, &j.in));
-    firn_status s = firn_gguf_writer_create(ctx, &j.out);
+    firn_status s = firn_gguf_refuse_part(ctx, j.in, out);
+    if (s == FIRN_OK)
+        s = firn_gguf_writer_create(ctx, &j.out);
     if (s == FIRN_OK && !(j.packed = firn_alloc(ctx, (size_t)PIECES * PIECE * sizeof(float))))
         s = FIRN_ERR_MEMORY;
     if (s == FIRN_OK)

@@ -250,6 +250,8 @@ firn_status firn_upcycle(firn_context *ctx, const char *in, const char *out, int
     FIRN_TRY(firn_gguf_open(ctx, in, &u.in));
     firn_status s = check_source(ctx, &u);
     if (s == FIRN_OK)
+        s = firn_gguf_refuse_part(ctx, u.in, out);
+    if (s == FIRN_OK)
         s = firn_gguf_writer_create(ctx, &u.out);
     if (s == FIRN_OK)
         s = run(&u, out, n_used);

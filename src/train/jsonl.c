@@ -10,7 +10,7 @@ firn_status firn_jsonl_open(firn_context *ctx, const char *path, firn_jsonl *lin
     firn_map map;
 
     *lines = (firn_jsonl){.ctx = ctx};
-    FIRN_TRY(firn_map_open(ctx, path, &map));
+    FIRN_TRY(firn_map_stream(ctx, path, &map));
     firn_jsonl_parse(ctx, path, map.data, map.size, lines);
     lines->map = map;
     return FIRN_OK;
@@ -153,14 +153,6 @@ static firn_status FIRN_PRINTF(3, 4) fail_byte(const firn_jsonl *lines, size_t o
 
 /* ---- lines ---- */
 
-/* jansson's sentences speak of its tokens ("near '...'"), and may quote bytes that no terminal should get. */
-static void tame(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || (unsigned char)*text >= 0x7F)
-            *text = '?';
-}
-
 firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
 {
     *object = NULL;
@@ -190,7 +182,6 @@ firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
             return firn_fail(lines->ctx, FIRN_ERR_MEMORY, "%s:%lld: out of memory while reading JSON", lines->name,
                              (long long)lines->line);
         if (!value) {
-            tame(error.text);
             /* jansson stands behind the token that it stumbled over, but before a byte that is no UTF-8 */
             const int behind = json_error_code(&error) != json_error_invalid_utf8;
             return fail_byte(lines, error.position > behind ? (size_t)(error.position - behind) : 0,

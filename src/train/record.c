@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "core/sha256.h"
+#include "core/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +30,16 @@ firn_status firn_full_path(firn_context *ctx, const char *name, char *path)
 {
     char *full = realpath(name, NULL);
 
+    size_t bad;
+
     if (!full)
         return firn_fail(ctx, FIRN_ERR_IO, "cannot open %s: %s", name, strerror(errno));
+    if (!firn_utf8_valid(full, strlen(full), &bad)) {
+        firn_fail(ctx, FIRN_ERR_IO, "the name %s is not UTF-8 (from its byte %zu on), and run.json cannot hold it",
+                  full, bad);
+        free(full);
+        return FIRN_ERR_IO;
+    }
     const bool fits = strlen(full) < FIRN_PATH_BYTES;
     if (fits)
         strcpy(path, full);

@@ -2,6 +2,7 @@
 #include "core/file.h"
 #include "core/machine.h"
 #include "core/sized.h"
+#include "core/utf8.h"
 #include "model/model.h"
 #include "train/advice.h"
 #include "train/run.h"
@@ -29,6 +30,7 @@ void firn_run_say(const firn_run *run, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    line[firn_tame(line, strlen(line))] = 0; /* it may quote a file */
     run->watch.say(run->watch.user, line);
 }
 

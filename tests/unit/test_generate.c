@@ -252,7 +252,7 @@ static void a_conversation_goes_on_where_it_was(void **state)
 static void bytes_that_are_no_text(void **state)
 {
     (void)state;
-    static const char two_lines[] = "snow\0ice\nthe people\n", first[] = "> snow\0ice\n";
+    static const char two_lines[] = "snow\0ice\nthe people\n", first[] = "> snow?ice\n";
     FILE *f = fopen(path_of("nul.txt"), "wb");
     assert_non_null(f);
     fwrite(two_lines, 1, sizeof two_lines - 1, f);
