@@ -312,6 +312,29 @@ static void a_conversation_may_leave_a_window(void **state)
     write_text("in", "");
 }
 
+/* A line of a data set asks with all that it holds, as it is trained. */
+static void lines_ask_as_they_are_trained(void **state)
+{
+    static const char template[] = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}"
+                                   "{{ m.content }}{% endfor %}";
+    size_t n[2];
+
+    (void)state;
+    rewrite("m.gguf", "tools.gguf", template, NULL, 0);
+    write_text("tools.jsonl",
+               "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"snow\"}]}], "
+               "\"tools\": [{\"name\": \"the people of the water\"}]}\n"
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"snow\"}], \"tools\": null}\n");
+    assert_int_equal(firn("generate tools.gguf --prompts tools.jsonl -n 1 --json"), 0);
+    for (int i = 0; i < 2; i++) {
+        json_t *j = object(i);
+        n[i] = json_array_size(json_object_get(j, "prompt_tokens"));
+        json_decref(j);
+    }
+    assert_in_range(n[1], 1, n[0] - 1);
+    assert_in_range(n[0], 3, 30);
+}
+
 static void it_refuses_in_words(void **state)
 {
     (void)state;
@@ -343,6 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_from_a_file_are_as_each_alone),
+        cmocka_unit_test(lines_ask_as_they_are_trained),
         cmocka_unit_test(sampling_does_what_its_options_say),
         cmocka_unit_test(the_end_tokens_end_it),
         cmocka_unit_test(a_full_context_stops),

@@ -359,6 +359,73 @@ static void compare(const known *k, const conversation *c, const firn_jinja *jin
     json_decref(messages);
 }
 
+/* ---- what users of other tools reported (../shared/tried): what each template trains of it ---- */
+
+static void trained_text(const firn_template *t, const char *file, firn_text *out)
+{
+    char path[512], *bytes;
+    size_t size;
+    const firn_chat_options options = {0};
+    firn_renderings r;
+
+    snprintf(path, sizeof path, FIRN_SOURCE_DIR "/../shared/tried/%s.jsonl", file);
+    firn_text_init(out, ctx, 0);
+    if (firn_file_read(ctx, path, 0, &bytes, &size) != FIRN_OK)
+        return;
+    json_t *line = json_loadb(bytes, strcspn(bytes, "\n"), 0, NULL);
+    firn_free(ctx, bytes);
+    if (firn_chat_render(t, line, &options, &r) != FIRN_OK) {
+        firn_text_puts(out, firn_error(ctx));
+    } else {
+        for (size_t k = 0; k < r.n; k++) {
+            for (size_t i = 0; i < r.items[k].spans.n; i++) {
+                const firn_span x = r.items[k].spans.items[i];
+                firn_text_putc(out, '{');
+                firn_text_append(out, r.items[k].text.data + x.begin, x.end - x.begin);
+                firn_text_putc(out, '}');
+            }
+        }
+        firn_renderings_free(&r);
+    }
+    json_decref(line);
+}
+
+static void tried(const known *k, const firn_template *t)
+{
+    static const char *const files[] = {"parts",     "call-alone", "arguments-text", "content-null",
+                                        "null-keys", "weight",     "tools-asking"};
+    static const char *const never[] = {"None", "null", "\\\"city", "'type'", "\"type\": \"text\""};
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const bool calls = i >= 1 && i <= 3;
+        firn_text out;
+        trained_text(t, files[i], &out);
+        const char *text = firn_text_cstr(&out);
+        bool good = true;
+        if (calls && k->no_calls) {
+            good = strstr(text, k->no_calls) != NULL;
+        } else if (out.size) {
+            for (size_t n = 0; n < sizeof never / sizeof *never; n++)
+                good &= !strstr(text, never[n]);
+            if (i == 0)
+                good &= strstr(text, "Paris.") != NULL;
+            if (calls)
+                good &= strstr(text, "Rome") && strstr(text, "get") && text[0] == '{';
+            if (calls && strcmp(k->name, "glm-4.6") == 0)
+                good &= strstr(text, "{\n<think></think>\n<tool_call>get\n") == text;
+            if (i == 4)
+                good &= strstr(text, "hello") != NULL;
+            if (i == 5)
+                good &= strstr(text, "y") && !strstr(text, "hello");
+            if (i == 6)
+                good &= !strchr(text, '{');
+        }
+        if (!good)
+            fail_msg("%s, %s: %s", k->name, files[i], text);
+        firn_text_free(&out);
+    }
+}
+
 static void check(const known *k, const char *source, size_t size)
 {
     size_t n_ends = 0;
@@ -391,6 +458,7 @@ static void check(const known *k, const char *source, size_t size)
             firn_renderings_free(&r);
         json_decref(line);
     }
+    tried(k, t);
     firn_jinja_destroy(jinja);
     firn_template_destroy(t);
 }
