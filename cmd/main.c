@@ -4,6 +4,7 @@
 #include "core/nearest.h"
 #include "said.h"
 
+#include "core/file.h"
 #include "core/leftover.h"
 
 #include <errno.h>
@@ -118,6 +119,24 @@ static void leave(int number)
     raise(number); /* comes when this returns, and finds no handler */
 }
 
+/* A mapped file that cannot be read: the library goes on with zeros and fails with a sentence. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code <= 0 || !firn_map_fault(info->si_addr)) { /* sent by somebody, or not a file of ours */
+        signal(number, SIG_DFL);
+        leave(number);
+    }
+}
+
+static void catch_faults(void)
+{
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
+
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT, SIGXCPU};
@@ -175,10 +194,13 @@ int main(int argc, char **argv)
 {
     open_standard();
     catch_signals();
+    catch_faults();
     if (check_stack() != 0)
         return 1;
     const int status = run(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk: what was said is not there */
         return status ? status : cmd_fail("cannot write to standard output");
+    if (status == 0 && firn_map_last_fault()[0])
+        return cmd_fail("%s", firn_map_last_fault());
     return status;
 }

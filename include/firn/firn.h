@@ -143,6 +143,15 @@ FIRN_API firn_status firn_context_start(firn_context *ctx);
 FIRN_API void firn_context_set_precision(firn_context *ctx, firn_precision precision);
 FIRN_API firn_precision firn_context_precision(const firn_context *ctx);
 
+/* ---- files that cannot be read any more ----
+ * Models, adapters and data are mapped. Where a mapped file is cut short, or its disk fails, the system sends SIGBUS to
+ * the thread that reads. The library installs no handlers; without one the program ends by the signal. A program that
+ * wants a sentence instead installs a handler with SA_SIGINFO and calls this from it with si_addr (async-signal-safe).
+ * True: the address lies in a file that firn has mapped. The handler returns, the reader goes on with zeros, and the
+ * call that was reading fails with FIRN_ERR_IO and the file's name; no file is written from now on until what mapped
+ * the file is closed. False: the fault is not firn's. */
+FIRN_API bool firn_map_fault(const void *address);
+
 /* "0.1.0" */
 FIRN_API const char *firn_version(void);
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -52,7 +51,7 @@ static firn_status open_input(firn_context *ctx, const char *path, int *fd, stru
     return FIRN_OK;
 }
 
-static firn_status open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st)
+firn_status firn_open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st)
 {
     FIRN_TRY(open_input(ctx, path, fd, st));
     if (!S_ISREG(st->st_mode)) {
@@ -107,79 +106,6 @@ static firn_status open_stream(firn_context *ctx, const char *path, int *fd, str
     return s;
 }
 
-firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map)
-{
-    struct stat st;
-    int fd;
-
-    *map = (firn_map){0};
-    FIRN_TRY(open_regular(ctx, path, &fd, &st));
-    *map = (firn_map){.device = st.st_dev, .inode = st.st_ino};
-    if (st.st_size == 0) {
-        close(fd);
-        return FIRN_OK;
-    }
-    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    const firn_status s = p == MAP_FAILED ? firn_fail_errno(ctx, "map", path) : FIRN_OK;
-    close(fd);
-    if (s == FIRN_OK) {
-        map->data = p;
-        map->size = (size_t)st.st_size;
-    }
-    return s;
-}
-
-firn_status firn_map_stream(firn_context *ctx, const char *path, firn_map *map)
-{
-    struct stat st;
-    char *data;
-    size_t size;
-
-    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
-        return firn_map_open(ctx, path, map);
-    *map = (firn_map){0};
-    FIRN_TRY(firn_stream_read(ctx, path, 0, &data, &size));
-    *map = (firn_map){.data = (const uint8_t *)data, .size = size, .memory = ctx};
-    return FIRN_OK;
-}
-
-void firn_map_close(firn_map *map)
-{
-    if (map->memory)
-        firn_free(map->memory, (void *)(uintptr_t)map->data);
-    else if (map->data)
-        munmap((void *)map->data, map->size);
-    *map = (firn_map){0};
-}
-
-/* madvise over the whole pages inside [offset, offset + size) (outward: also the pages that it touches). */
-static void advise(const firn_map *map, size_t offset, size_t size, int advice, bool outward)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t from = offset, to = offset + size;
-
-    if (!map->data || map->memory || offset > map->size || size > map->size - offset)
-        return;
-    if (outward) {
-        from = from / page * page;
-    } else {
-        from = (from + page - 1) / page * page;
-        to = to / page * page;
-    }
-    if (from < to)
-        (void)madvise((uint8_t *)map->data + from, to - from, advice); /* a wish, not a need */
-}
-
-void firn_map_will_need(const firn_map *map, size_t offset, size_t size)
-{
-    advise(map, offset, size, MADV_WILLNEED, true);
-}
-
-void firn_map_release(const firn_map *map, size_t offset, size_t size)
-{
-    advise(map, offset, size, MADV_DONTNEED, false);
-}
-
 /* To the end of fd, which is closed; `expected` bytes are likely. first: a byte that was read already, or -1. */
 static firn_status read_all(firn_context *ctx, const char *path, int fd, int first, size_t expected, size_t limit,
                             char **data, size_t *size)
@@ -230,7 +156,7 @@ firn_status firn_file_read(firn_context *ctx, const char *path, size_t limit, ch
 
     *data = NULL;
     *size = 0;
-    FIRN_TRY(open_regular(ctx, path, &fd, &st));
+    FIRN_TRY(firn_open_regular(ctx, path, &fd, &st));
     const size_t n = (size_t)st.st_size;
     if (limit && n > limit) {
         close(fd);

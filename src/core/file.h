@@ -15,6 +15,12 @@ firn_status firn_fail_errno(firn_context *ctx, const char *what, const char *pat
 /* "cannot WHAT PATH: it is a folder, not a file": for what `mode` (of stat) is instead. */
 firn_status firn_no_file(firn_context *ctx, const char *what, const char *path, mode_t mode);
 
+/* Opens a file for reading; what is no regular file is refused. */
+struct stat;
+firn_status firn_open_regular(firn_context *ctx, const char *path, int *fd, struct stat *st);
+
+/* ---- map.c ---- */
+
 /* A file's bytes, mapped read-only and shared: pages come when touched and belong to the page cache. Of a stream, its
  * bytes in memory. */
 typedef struct {
@@ -23,6 +29,7 @@ typedef struct {
     firn_context *memory; /* of a stream: whose memory data is; NULL: mapped */
     dev_t device;         /* of a file: who it is, whatever its name */
     ino_t inode;
+    int place; /* 1 + that in the list of map.c; 0: it is not listed */
 } firn_map;
 
 /* Inputs. All are opened without waiting and looked at first: a folder, a device, or a pipe where a file is needed, is
@@ -32,9 +39,19 @@ typedef struct {
 firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map);
 firn_status firn_map_stream(firn_context *ctx, const char *path, firn_map *map);
 void firn_map_close(firn_map *map);
+/* Fails where a part of the file could not be read since it was opened (see firn_map_fault). */
+firn_status firn_map_check(firn_context *ctx, const firn_map *map);
+/* The same for every map that is open. */
+firn_status firn_maps_check(firn_context *ctx);
+/* Also fails where the file has another size or time than when it was opened. */
+firn_status firn_map_unchanged(firn_context *ctx, const firn_map *map);
+/* The sentence of the last map that was closed with a part that could not be read; "" if there was none. */
+const char *firn_map_last_fault(void);
 /* Tells the system that these bytes will be wanted soon, or are not wanted any more (mapped pages are released). */
 void firn_map_will_need(const firn_map *map, size_t offset, size_t size);
 void firn_map_release(const firn_map *map, size_t offset, size_t size);
+
+/* ---- file.c ---- */
 
 /* The whole file, with a NUL behind it that *size does not count; free with firn_free. More than `limit` bytes is
  * refused (0: no limit). */

@@ -183,6 +183,8 @@ firn_status firn_out_commit(firn_out *out)
 {
     firn_status s = out->status == FIRN_OK ? flush(out) : out->status;
 
+    if (s == FIRN_OK)
+        s = firn_maps_check(out->ctx); /* nothing is written that was computed from what could not be read */
     if (s == FIRN_OK && fsync(out->fd) < 0)
         s = firn_fail_errno(out->ctx, "write", out->path);
     if (s == FIRN_OK) {

@@ -22,6 +22,10 @@ enum {
     GGUF_LLAMA_NAME = 64,            /* llama.cpp refuses tensor names of this many bytes and more */
 };
 
+/* Fails where a part of its files could not be read since it was opened. */
+firn_status firn_gguf_check(firn_context *ctx, const firn_gguf *gguf);
+/* Also where one of its files has another size or time than when it was opened. */
+firn_status firn_gguf_unchanged(firn_context *ctx, const firn_gguf *gguf);
 /* Refuses to write `path` where that is a part of the split model g: the others would be left without it. */
 firn_status firn_gguf_refuse_part(firn_context *ctx, const firn_gguf *g, const char *path);
 /* Bytes of one value of a fixed-size type; 0 for strings, arrays and numbers that name no type. */

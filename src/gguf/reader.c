@@ -459,6 +459,20 @@ void firn_gguf_close(firn_gguf *g)
     firn_free(g->ctx, g);
 }
 
+firn_status firn_gguf_check(firn_context *ctx, const firn_gguf *g)
+{
+    for (size_t p = 0; p < g->n_parts; p++)
+        FIRN_TRY(firn_map_check(ctx, &g->parts[p].map));
+    return FIRN_OK;
+}
+
+firn_status firn_gguf_unchanged(firn_context *ctx, const firn_gguf *g)
+{
+    for (size_t p = 0; p < g->n_parts; p++)
+        FIRN_TRY(firn_map_unchanged(ctx, &g->parts[p].map));
+    return FIRN_OK;
+}
+
 firn_status firn_gguf_parse(firn_context *ctx, const void *data, size_t size, firn_gguf **gguf)
 {
     FIRN_GIVEN(ctx, ctx, data, gguf);

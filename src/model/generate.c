@@ -4,6 +4,7 @@
  * that was neither. A token's keys and values go to row `position` of its block's cache, and it sees rows
  * [0, position + 1); in blocks with a window all counted from the cache's first row, see cache.h. */
 #include "core/backend.h"
+#include "gguf/gguf.h"
 #include "model/cache.h"
 #include "model/ends.h"
 
@@ -219,6 +220,7 @@ firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_
     }
     FIRN_TRY(firn_exec_run(last->head->exec, 0, 0));
     FIRN_TRY(firn_device_wait(g->device));
+    FIRN_TRY(firn_gguf_check(g->ctx, g->model->gguf));
     FIRN_TRY(firn_buffer_read(g->logits, 0, g->host_logits, (size_t)v * sizeof(float)));
     if (!firn_all_finite(g->host_logits, v))
         return firn_fail(

@@ -249,6 +249,8 @@ firn_status firn_quantize(firn_context *ctx, const char *in, const char *out, co
     if (s == FIRN_OK)
         s = write_all(&j);
     if (s == FIRN_OK)
+        s = firn_gguf_unchanged(ctx, j.in);
+    if (s == FIRN_OK)
         s = firn_gguf_writer_finish(j.out);
     firn_free(ctx, j.packed);
     firn_gguf_writer_destroy(j.out);

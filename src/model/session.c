@@ -13,6 +13,7 @@
 #include "core/backend.h"
 #include "core/graph.h"
 #include "core/sized.h"
+#include "gguf/gguf.h"
 #include "model/block.h"
 #include "model/ends.h"
 
@@ -553,6 +554,8 @@ static firn_status run(firn_session *s, firn_exec *exec, int part, int flags, in
 
     if (status == FIRN_OK && (flags & FIRN_RUN_CHECK))
         status = firn_device_wait(s->device);
+    const firn_status readable = firn_gguf_check(s->ctx, s->model->gguf);
+    status = readable == FIRN_OK ? status : readable;
     if (status == FIRN_OK)
         return FIRN_OK;
     return layer < 0 ? firn_fail_in(s->ctx, status, "%s", where)

@@ -235,6 +235,7 @@ static firn_status run(upcycling *u, const char *path, int64_t n_used)
     FIRN_TRY(firn_gguf_writer_begin(u->out, path));
     for (size_t i = 0; i < n; i++)
         FIRN_TRY(copy(u, firn_gguf_tensor_at(u->in, i)));
+    FIRN_TRY(firn_gguf_unchanged(u->ctx, u->in));
     return firn_gguf_writer_finish(u->out);
 }
 

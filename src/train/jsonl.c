@@ -153,7 +153,7 @@ static firn_status FIRN_PRINTF(3, 4) fail_byte(const firn_jsonl *lines, size_t o
 
 /* ---- lines ---- */
 
-firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
+static firn_status next_line(firn_jsonl *lines, json_t **object)
 {
     *object = NULL;
     while (lines->offset < lines->size) {
@@ -196,4 +196,15 @@ firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
         return FIRN_OK;
     }
     return FIRN_OK;
+}
+
+firn_status firn_jsonl_next(firn_jsonl *lines, json_t **object)
+{
+    const firn_status s = next_line(lines, object), readable = firn_map_check(lines->ctx, &lines->map);
+
+    if (readable == FIRN_OK)
+        return s;
+    json_decref(*object);
+    *object = NULL;
+    return readable;
 }

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/sha256.h"
 #include "core/utf8.h"
+#include "gguf/gguf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SAMPLE = 4096, SAMPLE_EVERY = 1 << 24 }; /* bytes of a model's tensor that its fingerprint looks at */
 enum { RUN_VERSION = 2, JSON_BYTES = 256 << 20 };
 
 firn_status firn_run_path(firn_context *ctx, const char *folder, const char *name, char *path)
@@ -49,25 +51,24 @@ firn_status firn_full_path(firn_context *ctx, const char *name, char *path)
 
 /* ---- fingerprints ---- */
 
-static firn_status print_bytes(firn_context *ctx, const char *path, const void *data, size_t size, uint64_t bytes,
-                               firn_print *print)
+static firn_status print_end(firn_context *ctx, const char *path, firn_sha256 *hash, uint64_t bytes, firn_print *print)
 {
-    firn_sha256 hash;
-
     *print = (firn_print){.bytes = bytes};
-    FIRN_TRY(firn_full_path(ctx, path, print->path));
-    firn_sha256_init(&hash);
-    firn_sha256_add(&hash, data, size);
-    firn_sha256_hex(&hash, print->sha256);
-    return FIRN_OK;
+    firn_sha256_hex(hash, print->sha256);
+    return firn_full_path(ctx, path, print->path);
 }
 
 firn_status firn_print_file(firn_context *ctx, const char *path, firn_print *print)
 {
+    firn_sha256 hash;
     firn_map map;
 
     FIRN_TRY(firn_map_open(ctx, path, &map));
-    const firn_status s = print_bytes(ctx, path, map.data, map.size, map.size, print);
+    firn_sha256_init(&hash);
+    firn_sha256_add(&hash, map.data, map.size);
+    firn_status s = print_end(ctx, path, &hash, map.size, print);
+    if (s == FIRN_OK)
+        s = firn_map_check(ctx, &map);
     firn_map_close(&map);
     return s;
 }
@@ -76,8 +77,20 @@ firn_status firn_print_gguf(firn_context *ctx, const char *path, const firn_gguf
 {
     size_t size;
     const void *header = firn_gguf_header(gguf, &size);
+    firn_sha256 hash;
 
-    return print_bytes(ctx, path, header, size, firn_gguf_file_bytes(gguf), print);
+    firn_sha256_init(&hash);
+    firn_sha256_add(&hash, header, size);
+    for (size_t i = 0; i < firn_gguf_n_tensors(gguf); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(gguf, i);
+        const uint8_t *data = t->data;
+        for (size_t at = 0; at < t->size; at += SAMPLE_EVERY)
+            firn_sha256_add(&hash, data + at, t->size - at < SAMPLE ? t->size - at : SAMPLE);
+        if (t->size > SAMPLE)
+            firn_sha256_add(&hash, data + t->size - SAMPLE, SAMPLE);
+    }
+    FIRN_TRY(firn_gguf_check(ctx, gguf));
+    return print_end(ctx, path, &hash, firn_gguf_file_bytes(gguf), print);
 }
 
 firn_status firn_print_expect(firn_context *ctx, const char *what, const firn_print *was, const firn_print *is)

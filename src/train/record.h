@@ -8,7 +8,8 @@
 
 enum { FIRN_PATH_BYTES = 4096 };
 
-/* A file by content. For a model the hash covers header and tensor table only. */
+/* A file by content. For a model the hash covers header, tensor table, and of each tensor's
+ * data 4 KiB at its beginning, at every 16 MiB and at its end: a change anywhere else is not seen. */
 typedef struct {
     char path[FIRN_PATH_BYTES]; /* "": there is none */
     char sha256[65];

@@ -355,7 +355,7 @@ static void option_rows(firn_text *t, const firn_train_options *options)
 static void again_section(firn_text *t, const firn_run *run)
 {
     firn_text_puts(t, "<h2>What it was made from</h2>\n<div class=\"card\"><table>\n");
-    print_row(t, "model (header and tensor table)", &run->record.model);
+    print_row(t, "model (header, tensor table, samples of the weights)", &run->record.model);
     print_row(t, "data", &run->record.data);
     print_row(t, "evaluation data", &run->record.eval_data);
     print_row(t, "started from", &run->record.adapter);

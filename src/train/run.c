@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/machine.h"
 #include "core/sized.h"
+#include "gguf/gguf.h"
 #include "train/proof.h"
 #include "train/report.h"
 #include "train/witness.h"
@@ -197,6 +198,14 @@ static firn_status prove(firn_run *run)
     return s;
 }
 
+/* The weights must be those that the run began with: what was computed from others is not kept. */
+static firn_status expect_still(firn_run *run)
+{
+    const firn_status s = firn_gguf_unchanged(run->ctx, firn_model_gguf(run->model));
+
+    return s == FIRN_OK ? s : firn_fail_in(run->ctx, s, "step %lld", (long long)run->at.step);
+}
+
 static firn_status one_step(firn_run *run, double begin, int64_t done_before)
 {
     const firn_train_options *o = &run->record.options;
@@ -210,6 +219,7 @@ static firn_status one_step(firn_run *run, double begin, int64_t done_before)
     if (proof && load)
         memset(load, 0, (size_t)(info->n_layer * info->n_expert) * sizeof *load);
     FIRN_TRY(firn_run_step(run, &step));
+    FIRN_TRY(expect_still(run));
     run->at.seconds += step.seconds;
     run->last_loss = step.loss;
     if (proof)
@@ -339,6 +349,8 @@ static firn_status finish(firn_run *run, const firn_witness *before)
         s = save_adapter(run);
     if (s == FIRN_OK)
         s = firn_report_write(run, before, &after);
+    if (s == FIRN_OK)
+        s = expect_still(run);
     firn_witness_clear(&after);
     FIRN_TRY(s);
     run->record.finished = true;

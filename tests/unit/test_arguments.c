@@ -68,6 +68,7 @@ static void null_in_firn_h(void **state)
     assert_true(firn_context_threads(plain) >= 1);
     assert_int_equal(firn_context_threads(many), 1024);
     assert_non_null(firn_version());
+    assert_false(firn_map_fault(NULL));
     firn_context_destroy(plain);
     firn_context_destroy(many);
 }

@@ -243,6 +243,51 @@ static void a_flipped_bit_goes_back_to_the_checkpoint_before(void **state)
     assert_int_equal(sh("cmp r/adapter.gguf six.gguf"), 0);
 }
 
+/* ---- files that change while they are mapped ---- */
+
+/* A run on x.gguf, a copy of the model, to which `harm` is done after its first step; its last words must be
+ * `sentence`, and its checkpoint whole. */
+static void expect_stopped(const char *harm, const char *sentence)
+{
+    char *argv[] = {"firn",      "finetune", "--model",   "x.gguf", "--data",       "d.jsonl", "--output",     "r",
+                    "--steps",   "100000",   "--context", "64",     "--save-every", "1",       "--eval-every", "0",
+                    "--threads", "2",        NULL};
+
+    assert_int_equal(sh("rm -rf r; cp m.gguf x.gguf"), 0);
+    const pid_t pid = start(argv);
+    await_step(1);
+    assert_int_equal(sh(harm), 0);
+    assert_int_equal(end_of(pid), 1);
+    slurp("log", err, sizeof err);
+    if (!strstr(err, sentence))
+        fail_msg("expected '%s' in: %s", sentence, err);
+    assert_int_equal(sh("test $(ls r r/checkpoints | grep -cE 'tmp|lock') = 0"), 0);
+    assert_int_equal(firn("finetune --resume r --steps 2 --threads 1"), 1);
+    assert_non_null(strstr(err, "x.gguf"));
+    assert_int_equal(sh("cp m.gguf x.gguf"), 0);
+    char command[128];
+    assert_int_equal(sh("ls r/checkpoints | tail -n 1 | sed 's/step-0*//; s/.gguf//' >n"), 0);
+    snprintf(command, sizeof command, "finetune --resume r --threads 1 --steps $(($(cat n) + 1))");
+    assert_int_equal(firn(command), 0);
+}
+
+static void a_model_that_is_cut_short_ends_the_run(void **state)
+{
+    (void)state;
+    expect_stopped("truncate -s 20000 x.gguf",
+                   "x.gguf was cut to 20000 bytes while it was in use; expected it to keep its ");
+    assert_int_equal(sh("grep -qE '^firn: (block [0-9], (forward|backward)|head, (forward|backward)|embedding): ' log"),
+                     0);
+}
+
+static void weights_that_are_overwritten_end_the_run(void **state)
+{
+    (void)state;
+    expect_stopped("printf '\\1\\2\\3\\4' | dd of=x.gguf bs=1 conv=notrunc status=none "
+                   "seek=$(($(stat -c %s x.gguf) - 100))",
+                   "x.gguf was written to while it was in use; expected it to stay as it is");
+}
+
 /* ---- signals ---- */
 
 static void a_signal_ends_a_run_with_a_checkpoint(void **state)
@@ -314,6 +359,8 @@ int main(void)
         cmocka_unit_test(logs_never_stop_a_run),
         cmocka_unit_test(a_changed_description_is_noticed),
         cmocka_unit_test(a_flipped_bit_goes_back_to_the_checkpoint_before),
+        cmocka_unit_test(a_model_that_is_cut_short_ends_the_run),
+        cmocka_unit_test(weights_that_are_overwritten_end_the_run),
         cmocka_unit_test(a_signal_ends_a_run_with_a_checkpoint),
         cmocka_unit_test(a_dead_pipe_ends_a_run_with_a_checkpoint),
         cmocka_unit_test(an_ignored_signal_stays_ignored),
