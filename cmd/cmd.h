@@ -5,6 +5,7 @@
 #define FIRN_CMD_H
 
 #include "core/context.h"
+#include "firn/train.h"
 
 #include <stdio.h>
 
@@ -20,10 +21,7 @@ typedef struct {
     double min, max;  /* numbers: the allowed range, checked when min < max */
 } cmd_option;
 
-typedef struct {
-    const char **items;
-    int n;
-} cmd_list;
+typedef firn_strings cmd_list; /* its items belong to the process */
 
 typedef struct {
     const char *usage; /* "firn tokenize MODEL TEXT|--file F [options]" */

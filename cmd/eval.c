@@ -1,5 +1,6 @@
 /* firn eval: loss and perplexity of a data set. */
 #include "cmd.h"
+#include "data_options.h"
 #include "train/options.h"
 
 #include <math.h>
@@ -19,7 +20,8 @@ int cmd_eval(int argc, char **argv)
 
     firn_train_options_init(&o);
     const cmd_option list[] = {
-        {"--data", 's', &o.data, "F.jsonl", "the data: messages, prompt and completion, or text on each line", 0, 0},
+        {"--data", 'l', &o.data, "FILE", "the data: a file, a folder or - (standard input); repeatable", 0, 0},
+        CMD_FORMAT_OPTIONS(o),
         {"--adapter", 's', &o.adapter, "A.gguf", "with this adapter", 0, 0},
         {"--context", 'i', &o.context, "N", "tokens of a window (default 512, or the model's if less)", 2, 1 << 24},
         {"--batch", 'i', &o.batch, "N", "windows of a pass (default 1)", 1, 65536},
@@ -33,7 +35,7 @@ int cmd_eval(int argc, char **argv)
                            list, 1, 1};
     if (!cmd_parse(&spec, argc, argv, &n, &status))
         return status;
-    if (!o.data)
+    if (!o.data.n)
         return cmd_usage(argv[0], "--data F.jsonl is missing");
     o.model = argv[1];
     o.device = compute.device;

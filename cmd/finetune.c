@@ -243,11 +243,11 @@ static int finetune(int argc, char **argv, firn_train_options *options)
     for (int i = 0; resume && i < firn_n_train_options; i++)
         if (!firn_train_option_table[i].resumable && firn_train_option_is_set(options, &firn_train_option_table[i]))
             return cmd_usage(argv[0], "%s cannot be changed for a run that is resumed", names[i]);
-    if (!resume && (!options->model || !options->data || !options->output))
+    if (!resume && (!options->model || !options->data.n || !options->output))
         return cmd_usage(argv[0], "%s is missing",
-                         !options->model  ? "--model M.gguf"
-                         : !options->data ? "--data D.jsonl"
-                                          : "--output DIR");
+                         !options->model    ? "--model M.gguf"
+                         : !options->data.n ? "--data D.jsonl"
+                                            : "--output DIR");
     firn_context *ctx = cmd_context(threads);
     if (!ctx)
         return 1;

@@ -165,7 +165,7 @@ static int store(const char *command, const cmd_option *o, const char *name, con
         return 0;
     case 'l': {
         cmd_list *list = o->value;
-        const char **items = realloc(list->items, ((size_t)list->n + 1) * sizeof *items);
+        const char **items = realloc((void *)(uintptr_t)list->items, ((size_t)list->n + 1) * sizeof *items);
         if (!items)
             return cmd_fail("out of memory");
         items[list->n++] = text;
@@ -198,6 +198,7 @@ bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
 {
     const char *command = argv[0];
     bool options_end = false;
+    uint64_t given = 0; /* options, a bit each */
 
     *n = 0;
     *status = 0;
@@ -229,6 +230,12 @@ bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
                            : cmd_usage(command, "there is no option %.*s", (int)length, arg);
             return false;
         }
+        const uint64_t bit = (uint64_t)1 << ((o - spec->options) % 64);
+        if (o->kind != 'l' && (given & bit)) {
+            *status = cmd_usage(command, "%.*s is given twice; it can be given once", (int)length, arg);
+            return false;
+        }
+        given |= bit;
         if (o->kind == 'b') {
             if (arg[length]) {
                 *status = cmd_usage(command, "%.*s takes no value", (int)length, arg);

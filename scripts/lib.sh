@@ -4,8 +4,8 @@ say() { printf '\n== %s\n' "$*"; }
 die() { printf 'firn: %s\n' "$*" >&2; exit 1; }
 
 # Debian's names; Ubuntu 22.04 has the same.
-DEBIAN_PACKAGES="gcc g++ cmake ninja-build pkg-config libcmocka-dev libjansson-dev libpcre2-dev python3 python3-venv python3-pip libgomp1 xz-utils unzip"
-BREW_PACKAGES="cmake ninja pkg-config cmocka jansson pcre2 python3 xz"
+DEBIAN_PACKAGES="gcc g++ cmake ninja-build pkg-config libcmocka-dev libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev python3 python3-venv python3-pip libgomp1 xz-utils unzip"
+BREW_PACKAGES="cmake ninja pkg-config cmocka jansson pcre2 zlib zstd python3 xz"
 
 # Installs what is missing, as root or with sudo; else prints the one command and stops.
 install_packages() {
@@ -14,7 +14,7 @@ install_packages() {
         for p in $BREW_PACKAGES; do brew list "$p" >/dev/null 2>&1 || brew install "$p"; done
         return
     fi
-    command -v dpkg-query >/dev/null || die "this script installs packages on Debian and Ubuntu; elsewhere install: C compiler, CMake, Ninja, pkg-config, cmocka, jansson, PCRE2, Python 3 with venv"
+    command -v dpkg-query >/dev/null || die "this script installs packages on Debian and Ubuntu; elsewhere install: C compiler, CMake, Ninja, pkg-config, cmocka, jansson, PCRE2, zlib, zstd, Python 3 with venv"
     local missing="" p
     for p in $DEBIAN_PACKAGES "$@"; do
         dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"

@@ -22,10 +22,22 @@ extern "C" {
  * or, in a resumed run, what the run was started with. */
 #define FIRN_UNSET INT64_MIN
 
+/* Texts of an option that may be given several times; the caller keeps them. */
+typedef struct {
+    const char *const *items;
+    int n;
+} firn_strings;
+
+/* FIRN_STRINGS("a.jsonl", "b.jsonl:2"); valid to the end of the block that it stands in. */
+#define FIRN_STRINGS(...)                                                                                              \
+    ((firn_strings){(const char *const[]){__VA_ARGS__},                                                                \
+                    (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))})
+
 typedef struct {
     size_t size; /* sizeof(firn_train_options): firn_train_options_init sets it */
-    const char *model, *data, *output;
-    const char *eval_data;    /* JSONL; takes the place of eval_split */
+    const char *model, *output;
+    firn_strings data;        /* files, folders, "-", each perhaps with a weight: "a.jsonl:2" (docs/data.md) */
+    const char *eval_data;    /* likewise; takes the place of eval_split */
     const char *adapter;      /* an adapter to go on from */
     const char *targets;      /* see firn_adapter_create */
     bool unserved;            /* also on tensors whose adapters llama.cpp does not apply */
@@ -42,6 +54,10 @@ typedef struct {
     int64_t accumulate;
     int64_t warmup, rank, seed, save_every, eval_every, keep;
     const char *reasoning, *loss; /* see firn_language_options */
+    const char *format;           /* "auto", "chat", ...: see firn/data.h */
+    firn_strings field;           /* "messages=dialog" */
+    int64_t skip_bad;             /* bad lines that are passed over */
+    const char *cache;            /* folder of the token cache, or "none" */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */

@@ -1,16 +1,9 @@
-/* From JSONL to samples. A line is one of
- *
- *     {"messages": [{"role": "user", "content": "..."}, ...], ...}   through the model's template; other keys go to it
- *     {"prompt": "...", "completion": "..."}                         one text; the completion and an end token trained
- *     {"text": "..."}                                                all of it trained, over as many windows as it
- * takes
- *
- * and is tokenized whole with special tokens parsed, BOS before it where the vocabulary asks for it and the text does
- * not begin with it. A token is trained when its bytes meet a trained span; the first token of a piece has nothing
- * before it to be predicted from, and never is. */
+/* A data set from its sources: see data.h. This file goes through files and lines, passes over bad ones, and tells
+ * people what came of it; what a line becomes is sample.c's. */
 #include "train/data.h"
 
-#include "train/jsonl.h"
+#include "train/sample.h"
+#include "train/source.h"
 
 #include <string.h>
 
@@ -42,333 +35,375 @@ void firn_token_list_free(firn_context *ctx, firn_token_list *list)
     *list = (firn_token_list){0};
 }
 
-/* What one line goes through; its memory serves all lines. */
+/* ---- reading ---- */
+
 typedef struct {
+    const firn_data_spec *spec;
     const firn_encoder *encoder;
-    const firn_jsonl *lines;
     int64_t context;
-    firn_data *data;
-    firn_text text;
-    firn_spans spans;
-    firn_token_list tokens;
-    firn_status taken; /* of the samples that a template gave */
-    bool has_text;     /* the line has */
+    firn_canon_options canon;
+    firn_sampler sampler;
 } reader;
 
-static firn_status check_messages(const firn_jsonl *lines, const json_t *messages)
+static firn_status start(firn_context *ctx, const firn_data_spec *spec, const firn_encoder *encoder, int64_t context,
+                         const char *key, reader *r, firn_data **data)
 {
-    const json_t *message;
-    size_t i;
-
-    if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return firn_jsonl_fail(lines, "messages", -1, NULL, "expected messages to be a list of at least one message");
-    json_array_foreach(messages, i, message)
-    {
-        const json_t *content = json_object_get(message, "content");
-        if (!json_is_object(message))
-            return firn_jsonl_fail(lines, "messages", (int64_t)i, NULL,
-                                   "expected a message {\"role\": ..., \"content\": ...}");
-        if (!json_is_string(json_object_get(message, "role")))
-            return firn_jsonl_fail(lines, "messages", (int64_t)i, "role",
-                                   "expected the message to have a role, such as \"user\" or \"assistant\"");
-        if (content && !json_is_string(content) && !json_is_array(content) && !json_is_null(content))
-            return firn_jsonl_fail(lines, "messages", (int64_t)i, "content", "expected content to be a string");
-        if (!content && !json_object_get(message, "tool_calls"))
-            return firn_jsonl_fail(lines, "messages", (int64_t)i, NULL, "expected the message to have content");
-    }
-    return FIRN_OK;
-}
-
-static firn_status expect_string(const firn_jsonl *lines, const json_t *object, const char *key, const char **s,
-                                 size_t *n)
-{
-    const json_t *value = json_object_get(object, key);
-
-    if (!value)
-        return firn_jsonl_fail(lines, NULL, -1, NULL, "expected \"%s\" too", key);
-    if (!json_is_string(value))
-        return firn_jsonl_fail(lines, key, -1, NULL, "expected \"%s\" to be a string", key);
-    *s = json_string_value(value);
-    *n = json_string_length(value);
-    return FIRN_OK;
-}
-
-/* What an encoder says of want of memory is not the line's fault, and keeps its status. */
-static firn_status memory_at(const firn_jsonl *lines)
-{
-    return firn_fail_in(lines->ctx, FIRN_ERR_MEMORY, "%s:%lld", lines->name, (long long)lines->line);
-}
-
-static bool is_trained(const firn_spans *spans, size_t begin, size_t end)
-{
-    for (size_t i = 0; i < spans->n; i++)
-        if (begin < spans->items[i].end && end > spans->items[i].begin)
-            return true;
-    return false;
-}
-
-/* Makes a sample of tokens [from, from + n) of the line, unless nothing in it is trained. */
-static firn_status add_sample(reader *r, const firn_spans *spans, size_t from, size_t n)
-{
-    firn_data *d = r->data;
-    int32_t n_targets = 0;
-
-    FIRN_TRY(firn_grow(d->ctx, (void **)&d->samples, d->n_samples, &d->samples_capacity, sizeof *d->samples));
-    const int64_t begin = (int64_t)d->n_tokens;
-    for (size_t i = 0; i < n; i++) {
-        const size_t t = from + i;
-        const bool trained = i > 0 && is_trained(spans, r->tokens.begin[t], r->tokens.end[t]);
-        FIRN_TRY(firn_grow(d->ctx, (void **)&d->tokens, d->n_tokens, &d->tokens_capacity, sizeof *d->tokens));
-        FIRN_TRY(firn_grow(d->ctx, (void **)&d->trained, d->n_tokens, &d->trained_capacity, sizeof *d->trained));
-        d->tokens[d->n_tokens] = r->tokens.ids[t];
-        d->trained[d->n_tokens++] = trained;
-        n_targets += trained;
-    }
-    if (n_targets == 0) {
-        d->n_tokens = (size_t)begin;
-        return FIRN_OK;
-    }
-    if (d->n_samples >= INT32_MAX)
-        return firn_fail(d->ctx, FIRN_ERR_UNSUPPORTED, "a data set has at most %d samples", INT32_MAX);
-    d->samples[d->n_samples++] = (firn_sample){r->lines->line, begin, (int32_t)n, n_targets};
-    d->n_targets += n_targets;
-    return FIRN_OK;
-}
-
-/* The samples of a text. spread: over as many windows as it takes; else it is cut. ends: an end token follows, and is
- * trained. tokens: NULL, or of the text. */
-static firn_status add_text(reader *r, const firn_text *text, const firn_spans *spans, const firn_token_list *tokens,
-                            bool spread, bool ends)
-{
-    firn_context *ctx = r->data->ctx;
-    const firn_encoder *e = r->encoder;
-
-    r->tokens.n = 0;
-    if (text->size == 0)
-        return FIRN_OK;
-    r->has_text = true;
-    firn_status status = FIRN_OK;
-    for (size_t i = 0; tokens && status == FIRN_OK && i < tokens->n; i++)
-        status = firn_token_list_add(ctx, &r->tokens, tokens->ids[i], tokens->begin[i], tokens->end[i]);
-    if (!tokens)
-        status = e->encode(e->user, text->data, text->size, &r->tokens);
-    if (status == FIRN_ERR_MEMORY)
-        return memory_at(r->lines);
-    if (status != FIRN_OK)
-        return firn_jsonl_fail(r->lines, NULL, -1, NULL, "%s", firn_error(ctx));
-    if (e->add_bos && e->bos >= 0 && (r->tokens.n == 0 || r->tokens.ids[0] != e->bos)) {
-        FIRN_TRY(firn_token_list_add(ctx, &r->tokens, 0, 0, 0));
-        memmove(r->tokens.ids + 1, r->tokens.ids, (r->tokens.n - 1) * sizeof *r->tokens.ids);
-        memmove(r->tokens.begin + 1, r->tokens.begin, (r->tokens.n - 1) * sizeof *r->tokens.begin);
-        memmove(r->tokens.end + 1, r->tokens.end, (r->tokens.n - 1) * sizeof *r->tokens.end);
-        r->tokens.ids[0] = e->bos;
-        r->tokens.begin[0] = r->tokens.end[0] = 0;
-    }
-    if (ends && r->tokens.n > 0 && r->tokens.ids[r->tokens.n - 1] != e->eos) /* one byte past the text */
-        FIRN_TRY(firn_token_list_add(ctx, &r->tokens, e->eos, text->size, text->size + 1));
-
-    const size_t before = r->data->n_samples, window = (size_t)r->context, n = r->tokens.n;
-    if (spread && n > window) {
-        /* Each piece starts with the last token of the one before, so that every token is predicted once. */
-        for (size_t from = 0; from + 1 < n; from += window - 1)
-            FIRN_TRY(add_sample(r, spans, from, n - from < window ? n - from : window));
-        r->data->split++;
-    } else {
-        FIRN_TRY(add_sample(r, spans, 0, n < window ? n : window));
-        r->data->cut += n > window && r->data->n_samples > before;
-    }
-    return FIRN_OK;
-}
-
-static firn_status take(void *sink, const firn_text *text, const firn_spans *spans, const firn_token_list *tokens)
-{
-    reader *r = sink;
-
-    r->taken = add_text(r, text, spans, tokens, false, false);
-    return r->taken;
-}
-
-static firn_status read_messages(reader *r, const json_t *object)
-{
-    FIRN_TRY(check_messages(r->lines, json_object_get(object, "messages")));
-    if (!r->encoder->render)
-        return firn_jsonl_fail(r->lines, "messages", -1, NULL,
-                               "messages need a chat template, and the model has none; expected prompt and "
-                               "completion, or text");
-    r->taken = FIRN_OK;
-    const firn_status status = r->encoder->render(r->encoder->user, object, r->context, take, r);
-    if (status == FIRN_OK || r->taken != FIRN_OK)
-        return r->taken;
-    if (status == FIRN_ERR_MEMORY)
-        return memory_at(r->lines);
-    return firn_jsonl_fail(r->lines, "messages", -1, NULL, "the model's chat template refuses it: %s",
-                           firn_error(r->lines->ctx));
-}
-
-static firn_status read_completion(reader *r, const json_t *object)
-{
-    const char *s = "";
-    size_t n = 0;
-
-    FIRN_TRY(expect_string(r->lines, object, "prompt", &s, &n));
-    firn_text_append(&r->text, s, n);
-    const size_t begin = r->text.size;
-    FIRN_TRY(expect_string(r->lines, object, "completion", &s, &n));
-    firn_text_append(&r->text, s, n);
-    const bool ends = n > 0 && r->encoder->eos >= 0;
-    FIRN_TRY(firn_spans_add(&r->spans, begin, r->text.size + ends));
-    return add_text(r, &r->text, &r->spans, NULL, false, ends);
-}
-
-static firn_status read_text(reader *r, const json_t *object)
-{
-    const char *s = "";
-    size_t n = 0;
-
-    FIRN_TRY(expect_string(r->lines, object, "text", &s, &n));
-    firn_text_append(&r->text, s, n);
-    const bool ends = n > 0 && r->encoder->add_eos && r->encoder->eos >= 0;
-    FIRN_TRY(firn_spans_add(&r->spans, 0, n + ends));
-    return add_text(r, &r->text, &r->spans, NULL, true, ends);
-}
-
-static firn_status read_line(reader *r, const json_t *object)
-{
-    firn_data *d = r->data;
-    const size_t before = d->n_samples;
-    firn_status s;
-
-    r->text.size = 0;
-    r->spans.n = 0;
-    r->has_text = false;
-    if (json_object_get(object, "messages"))
-        s = read_messages(r, object);
-    else if (json_object_get(object, "prompt") || json_object_get(object, "completion"))
-        s = read_completion(r, object);
-    else if (json_object_get(object, "text"))
-        s = read_text(r, object);
-    else
-        s = firn_jsonl_fail(r->lines, NULL, -1, NULL,
-                            "expected messages, prompt and completion, or text among the keys");
-    FIRN_TRY(s);
-    FIRN_TRY(r->text.status);
-    d->lines++;
-    d->empty += !r->has_text;
-    d->untrained += r->has_text && d->n_samples == before;
-    return FIRN_OK;
-}
-
-/* one: a line by itself, of which nothing need be left. */
-static firn_status read_all(reader *r, firn_jsonl *lines, bool one)
-{
-    json_t *object;
-
-    for (;;) {
-        FIRN_TRY(firn_jsonl_next(lines, &object));
-        if (!object)
-            break;
-        const firn_status s = read_line(r, object);
-        json_decref(object);
-        FIRN_TRY(s);
-    }
-    const firn_data *d = r->data;
-    if (d->lines == 0)
-        return firn_fail(d->ctx, FIRN_ERR_FORMAT, "%s is empty: expected a JSON object on each line", lines->name);
-    if (d->n_samples == 0 && !one)
-        return firn_fail(d->ctx, FIRN_ERR_FORMAT,
-                         "nothing is left to train on in %s: of %lld samples %lld are empty and %lld have no token to "
-                         "predict within %lld tokens",
-                         lines->name, (long long)d->lines, (long long)d->empty, (long long)d->untrained,
-                         (long long)r->context);
-    return FIRN_OK;
-}
-
-static firn_status load(firn_jsonl *lines, const firn_encoder *encoder, int64_t context, bool one, firn_data **result)
-{
-    firn_context *ctx = lines->ctx;
+    *data = NULL;
+    FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
+    *r = (reader){.spec = spec,
+                  .encoder = encoder,
+                  .context = context,
+                  .canon = {.format = spec->format,
+                            .fields = spec->fields,
+                            .n_fields = spec->n_fields,
+                            .knows_role = encoder->knows_role,
+                            .user = encoder->user}};
+    FIRN_TRY(firn_canon_check(ctx, &r->canon));
     firn_data *d = firn_alloc_zeroed(ctx, 1, sizeof *d);
-
-    *result = NULL;
     if (!d)
         return FIRN_ERR_MEMORY;
     d->ctx = ctx;
-    reader r = {.encoder = encoder, .lines = lines, .context = context, .data = d};
-    firn_text_init(&r.text, ctx, 0);
-    firn_spans_init(&r.spans, ctx);
-    const firn_status s = read_all(&r, lines, one);
-    firn_text_free(&r.text);
-    firn_spans_free(&r.spans);
-    firn_token_list_free(ctx, &r.tokens);
+    d->texts = encoder->count_texts;
+    firn_text_init(&d->notes, ctx, 0);
+    const firn_status s = firn_store_create(ctx, spec->cache, key, &d->store);
     if (s != FIRN_OK) {
         firn_data_destroy(d);
         return s;
     }
-    *result = d;
+    *data = d;
     return FIRN_OK;
 }
 
-firn_status firn_data_load(firn_context *ctx, const char *path, const firn_encoder *encoder, int64_t context,
-                           firn_data **data)
+static firn_status read_record(reader *r, const firn_jsonl *lines, json_t *object)
+{
+    firn_example example;
+
+    FIRN_TRY(firn_canon(lines, &r->canon, object, &example));
+    const firn_status s = firn_sampler_line(&r->sampler, &example);
+    firn_example_clear(&example);
+    return s;
+}
+
+/* A bad line: passed over while that many are allowed, with its sentence kept. */
+static firn_status pass_over(reader *r, const firn_jsonl *lines, firn_status failed)
+{
+    firn_data *d = r->sampler.data;
+
+    if (failed != FIRN_ERR_FORMAT || !firn_jsonl_goes_on(lines))
+        return failed;
+    if (d->counts.bad >= r->spec->skip_bad)
+        return r->spec->skip_bad == 0
+                   ? failed
+                   : firn_fail_in(d->ctx, failed, "more than %lld bad lines", (long long)r->spec->skip_bad);
+    d->counts.bad++;
+    firn_text_printf(&d->notes, "passed over: %s\n", firn_error(d->ctx));
+    return FIRN_OK;
+}
+
+static firn_status read_lines(reader *r, firn_jsonl *lines)
+{
+    json_t *object;
+
+    r->sampler.lines = lines;
+    for (;;) {
+        firn_status s = firn_jsonl_next(lines, &object);
+        if (s == FIRN_OK && !object)
+            return FIRN_OK;
+        if (s == FIRN_OK)
+            s = read_record(r, lines, object);
+        json_decref(object);
+        if (s != FIRN_OK)
+            FIRN_TRY(pass_over(r, lines, s));
+    }
+}
+
+static int records_of(firn_data_format format)
+{
+    return format == FIRN_FORMAT_CSV ? FIRN_RECORDS_CSV : format == FIRN_FORMAT_TEXT ? FIRN_RECORDS_TEXT : -1;
+}
+
+static firn_status read_source(reader *r, firn_source *source, const char *name)
 {
     firn_jsonl lines;
 
-    *data = NULL;
-    FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
-    FIRN_TRY(firn_jsonl_open(ctx, path, &lines));
-    const firn_status s = load(&lines, encoder, context, false, data);
+    FIRN_TRY(firn_jsonl_begin(r->sampler.ctx, name, source, records_of(r->spec->format), &lines));
+    const int64_t before = r->sampler.data->counts.lines + r->sampler.data->counts.bad;
+    firn_status s = read_lines(r, &lines);
+    if (s == FIRN_OK && r->sampler.data->counts.lines + r->sampler.data->counts.bad == before)
+        s = firn_fail(r->sampler.ctx, FIRN_ERR_FORMAT, "%s is empty: expected a JSON object on each line", name);
     firn_jsonl_close(&lines);
     return s;
 }
 
-firn_status firn_data_parse_line(firn_context *ctx, const void *bytes, size_t size, const firn_encoder *encoder,
-                                 int64_t context, firn_data **data)
+static firn_status read_file(reader *r, const firn_data_file *file)
 {
-    firn_jsonl lines;
+    firn_source *source;
+    int fd;
+
+    FIRN_TRY(firn_data_file_open(r->sampler.ctx, file, &fd));
+    firn_status s = firn_source_open(r->sampler.ctx, fd, file->name, &source);
+    if (s == FIRN_OK) {
+        s = read_source(r, source, file->name);
+        firn_source_close(source);
+    }
+    firn_data_file_close(file, fd);
+    return s;
+}
+
+/* "a.jsonl", or "a.jsonl and 3 more files". */
+static void name_files(const firn_data *d, firn_text *text)
+{
+    firn_text_puts(text, d->n_files ? d->files[0].name : "the data");
+    if (d->n_files > 1)
+        firn_text_printf(text, " and %d more file%s", d->n_files - 1, d->n_files > 2 ? "s" : "");
+}
+
+static firn_status expect_samples(const firn_data *d, int64_t context)
+{
+    const firn_data_counts *c = &d->counts;
+    firn_text text;
+
+    if (d->n_samples)
+        return FIRN_OK;
+    firn_text_init(&text, d->ctx, 0);
+    firn_text_puts(&text, "nothing is left to train on in ");
+    name_files(d, &text);
+    if (c->untrained && d->notes.size)
+        firn_text_printf(&text, ": %.*s", (int)strcspn(d->notes.data, "\n"), d->notes.data);
+    else if (c->bad)
+        firn_text_puts(&text, ": every line is bad");
+    else if (c->untrained)
+        firn_text_printf(&text, ": no line has a token to predict within %lld tokens", (long long)context);
+    else
+        firn_text_puts(&text, ": every line is empty");
+    const firn_status s = text.status == FIRN_OK ? FIRN_ERR_FORMAT : text.status;
+    firn_fail(d->ctx, s, "%s", firn_text_cstr(&text));
+    firn_text_free(&text);
+    return s;
+}
+
+enum { CACHED_BYTES = 1 << 20 }; /* less is read anew each time */
+
+/* Everything that decides samples, tokens, counts and notes; empty where nothing is to be cached. */
+static void make_key(const reader *r, const firn_data *d, char key[FIRN_SHA256_HEX])
+{
+    const firn_data_spec *spec = r->spec;
+    const int64_t numbers[] = {r->context,        spec->format, spec->skip_bad,
+                               spec->preferences, d->n_files,   (int64_t)sizeof(firn_data_counts)};
+    char language[FIRN_SHA256_HEX];
+    uint64_t bytes = 0;
+    firn_sha256 hash;
+
+    for (int i = 0; i < d->n_files; i++)
+        bytes += d->files[i].bytes;
+    key[0] = 0;
+    if (!r->encoder->key || bytes < CACHED_BYTES)
+        return;
+    r->encoder->key(r->encoder->user, language);
+    firn_sha256_init(&hash);
+    firn_sha256_add(&hash, firn_version(), strlen(firn_version()) + 1);
+    firn_sha256_add(&hash, language, sizeof language);
+    firn_sha256_add(&hash, numbers, sizeof numbers);
+    for (int i = 0; i < spec->n_fields; i++)
+        firn_sha256_add(&hash, spec->fields[i], strlen(spec->fields[i]) + 1);
+    for (int i = 0; i < d->n_files; i++) {
+        firn_sha256_add(&hash, d->files[i].sha256, FIRN_SHA256_HEX);
+        firn_sha256_add(&hash, d->files[i].name, strlen(d->files[i].name) + 1);
+    }
+    firn_sha256_hex(&hash, key);
+}
+
+static firn_status read_files(reader *r, firn_data *d)
+{
+    bool found;
+
+    FIRN_TRY(firn_store_find(d->store, d, &found));
+    if (found)
+        return FIRN_OK;
+    for (int i = 0; i < d->n_files; i++) {
+        r->sampler.file = (uint32_t)i;
+        FIRN_TRY(read_file(r, &d->files[i]));
+    }
+    firn_seen_free(d->ctx, &r->sampler.seen);
+    FIRN_TRY(d->notes.status);
+    return firn_store_finish(d->store, d, true);
+}
+
+static void say_ignored(firn_data *d, const firn_text *ignored)
+{
+    if (ignored->size)
+        firn_text_printf(&d->notes, "not read, because nothing says that they are data: %s\n", firn_text_cstr(ignored));
+}
+
+firn_status firn_data_load(firn_context *ctx, const firn_data_spec *spec, const firn_encoder *encoder, int64_t context,
+                           firn_data **data)
+{
+    firn_data_file *files;
+    int n_files;
+    firn_text ignored;
+    firn_data *d = NULL;
+    reader r;
 
     *data = NULL;
-    FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
-    firn_jsonl_parse(ctx, "line", bytes, size, &lines);
-    return load(&lines, encoder, context, true, data);
+    firn_text_init(&ignored, ctx, 0);
+    firn_status s = firn_sources_find(ctx, spec->sources, spec->n_sources, &files, &n_files, &ignored);
+    if (s == FIRN_OK) {
+        const firn_data listed = {.files = files, .n_files = n_files};
+        char key[FIRN_SHA256_HEX];
+        make_key(&(reader){.spec = spec, .encoder = encoder, .context = context}, &listed, key);
+        s = start(ctx, spec, encoder, context, key, &r, &d);
+        if (s != FIRN_OK)
+            firn_data_files_free(ctx, files, n_files);
+    }
+    if (s == FIRN_OK) {
+        d->files = files;
+        d->n_files = n_files;
+        firn_sampler_init(&r.sampler, d, d->store, encoder, &r.canon, context, spec->preferences);
+        say_ignored(d, &ignored);
+        s = read_files(&r, d);
+        firn_sampler_free(&r.sampler);
+    }
+    firn_text_free(&ignored);
+    if (s == FIRN_OK && !spec->keep_empty)
+        s = expect_samples(d, context);
+    if (s != FIRN_OK)
+        firn_data_destroy(d);
+    else
+        *data = d;
+    return s;
+}
+
+static firn_status name_memory(firn_data *d, const char *name, size_t size)
+{
+    d->files = firn_alloc_zeroed(d->ctx, 1, sizeof *d->files);
+    if (!d->files)
+        return FIRN_ERR_MEMORY;
+    d->n_files = 1;
+    d->files[0] = (firn_data_file){.weight = 1, .bytes = size, .fd = -1, .name = firn_strdup(d->ctx, name)};
+    return d->files[0].name ? FIRN_OK : FIRN_ERR_MEMORY;
 }
 
 firn_status firn_data_parse(firn_context *ctx, const char *name, const void *bytes, size_t size,
-                            const firn_encoder *encoder, int64_t context, firn_data **data)
+                            const firn_data_spec *spec, const firn_encoder *encoder, int64_t context, firn_data **data)
 {
-    firn_jsonl lines;
+    const firn_data_spec none = {0};
+    firn_source *source;
+    firn_data *d;
+    reader r;
 
+    spec = spec ? spec : &none;
+    FIRN_TRY(start(ctx, spec, encoder, context, "", &r, data));
+    d = *data;
     *data = NULL;
-    FIRN_EXPECT(ctx, context >= 2, "a window has at least 2 tokens, not %lld", (long long)context);
-    firn_jsonl_parse(ctx, name, bytes, size, &lines);
-    return load(&lines, encoder, context, false, data);
+    firn_sampler_init(&r.sampler, d, d->store, encoder, &r.canon, context, spec->preferences);
+    firn_status s = name_memory(d, name, size);
+    if (s == FIRN_OK)
+        s = firn_source_memory(ctx, bytes, size, name, &source);
+    if (s == FIRN_OK) {
+        s = read_source(&r, source, name);
+        firn_source_close(source);
+    }
+    firn_sampler_free(&r.sampler);
+    if (s == FIRN_OK)
+        s = d->notes.status;
+    if (s == FIRN_OK)
+        s = firn_store_finish(d->store, d, false);
+    if (s == FIRN_OK && !spec->keep_empty)
+        s = expect_samples(d, context);
+    if (s != FIRN_OK)
+        firn_data_destroy(d);
+    else
+        *data = d;
+    return s;
 }
 
 void firn_data_destroy(firn_data *data)
 {
     if (!data)
         return;
-    firn_free(data->ctx, data->samples);
-    firn_free(data->ctx, data->tokens);
-    firn_free(data->ctx, data->trained);
+    firn_store_destroy(data->store);
+    firn_text_free(&data->notes);
+    firn_data_files_free(data->ctx, data->files, data->n_files);
     firn_free(data->ctx, data);
 }
 
 uint64_t firn_data_bytes(const firn_data *data)
 {
-    return data->samples_capacity * sizeof *data->samples + data->tokens_capacity * sizeof *data->tokens +
-           data->trained_capacity * sizeof *data->trained;
+    return firn_store_bytes(data->store);
+}
+
+void firn_data_ids(const firn_data *data, const firn_sample *sample, int32_t *ids)
+{
+    for (int32_t i = 0; i < sample->n; i++)
+        ids[i] = firn_data_token(data, sample->begin + i);
+}
+
+/* ---- for people ---- */
+
+static void add_count(firn_text *text, int64_t n, const char *one, const char *many)
+{
+    if (n)
+        firn_text_printf(text, "; %lld %s", (long long)n, n == 1 ? one : many);
 }
 
 void firn_data_describe(const firn_data *data, firn_text *text)
 {
-    firn_text_printf(text, "%lld samples, %zu tokens, %lld of them trained", (long long)data->lines, data->n_tokens,
-                     (long long)data->n_targets);
-    if (data->split)
-        firn_text_printf(text, "; %lld spread over %zu windows", (long long)data->split,
-                         data->n_samples - (size_t)(data->lines - data->empty - data->untrained - data->split));
-    if (data->cut)
-        firn_text_printf(text, "; %lld longer than the context were cut at their end", (long long)data->cut);
-    if (data->empty)
-        firn_text_printf(text, "; %lld empty ones dropped", (long long)data->empty);
-    if (data->untrained)
-        firn_text_printf(text, "; %lld without anything to train dropped", (long long)data->untrained);
+    const firn_data_counts *c = &data->counts;
+    int kinds = 0;
+
+    firn_text_printf(text, "%lld line%s", (long long)c->lines, firn_plural(c->lines));
+    for (int f = 0; f < FIRN_FORMATS; f++)
+        kinds += c->formats[f] > 0;
+    for (int f = 0, n = 0; f < FIRN_FORMATS; f++) {
+        if (!c->formats[f])
+            continue;
+        firn_text_puts(text, n++ ? ", " : " (");
+        if (kinds > 1)
+            firn_text_printf(text, "%lld ", (long long)c->formats[f]);
+        firn_text_puts(text, firn_data_format_name((firn_data_format)f));
+        firn_text_puts(text, n == kinds ? ")" : "");
+    }
+    firn_text_printf(text, ", %zu sample%s, %zu token%s, %lld of them trained", data->n_samples,
+                     firn_plural((int64_t)data->n_samples), data->n_tokens, firn_plural((int64_t)data->n_tokens),
+                     (long long)c->n_targets);
+    add_count(text, c->split, "is longer than the context and spread over windows",
+              "are longer than the context and spread over windows");
+    if (c->cut)
+        firn_text_printf(text, "; %lld longer than the context %s cut at the end (%lld tokens lost)", (long long)c->cut,
+                         c->cut == 1 ? "is" : "are", (long long)c->cut_tokens);
+    add_count(text, c->empty, "empty line dropped", "empty lines dropped");
+    add_count(text, c->untrained, "line without anything to train dropped", "lines without anything to train dropped");
+    add_count(text, c->bad, "bad line passed over", "bad lines passed over");
+    add_count(text, c->duplicates, "duplicate of an earlier line", "duplicates of earlier lines");
+    add_count(text, c->short_answers, "line with an answer of one word at most",
+              "lines with answers of one word at most");
+    add_count(text, c->joined, "line whose prompt and completion join to one token (begin the completion with a space)",
+              "lines whose prompt and completion join to one token (begin completions with a space)");
+    for (int i = 0; i < FIRN_ENCODER_COUNTS && data->texts && data->texts[i]; i++) {
+        if (!c->encoder[i])
+            continue;
+        firn_text_puts(text, "; ");
+        const char *at = strstr(data->texts[i], "%lld"); /* the count stands where the sentence says */
+        if (at)
+            firn_text_printf(text, "%.*s%lld%s", (int)(at - data->texts[i]), data->texts[i], (long long)c->encoder[i],
+                             at + 4);
+    }
+}
+
+void firn_data_print(const firn_data *data, char sha256[FIRN_SHA256_HEX], uint64_t *bytes, firn_text *names)
+{
+    firn_sha256 hash;
+
+    firn_sha256_init(&hash);
+    *bytes = 0;
+    for (int i = 0; i < data->n_files; i++) {
+        firn_text_printf(names, "%s%s", i ? ", " : "", data->files[i].name);
+        firn_sha256_add(&hash, data->files[i].sha256, FIRN_SHA256_HEX);
+        firn_sha256_add(&hash, &data->files[i].weight, sizeof data->files[i].weight);
+        *bytes += data->files[i].bytes;
+    }
+    if (data->n_files == 1 && data->files[0].weight == 1)
+        memcpy(sha256, data->files[0].sha256, FIRN_SHA256_HEX);
+    else
+        firn_sha256_hex(&hash, sha256);
 }

@@ -10,14 +10,16 @@ static firn_status open_model(firn_run *run)
     firn_train_options *o = &run->record.options;
     firn_context *ctx = run->ctx;
 
-    FIRN_EXPECT(ctx, o->model && o->data, "an evaluation needs a model and data");
+    FIRN_EXPECT(ctx, o->model && o->data.n, "an evaluation needs a model and data");
     FIRN_TRY(firn_train_options_check(ctx, o));
     firn_train_options_defaults(o);
     FIRN_TRY(firn_train_device_open(ctx, o, &run->device));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     FIRN_TRY(firn_run_context(run));
     FIRN_TRY(firn_train_language_create(ctx, o, firn_model_gguf(run->model), &run->language));
-    FIRN_TRY(firn_data_load(ctx, o->data, firn_language_encoder(run->language), o->context, &run->data));
+    firn_data_spec spec;
+    FIRN_TRY(firn_train_data_spec(ctx, o, o->data, &spec));
+    FIRN_TRY(firn_data_load(ctx, &spec, firn_language_encoder(run->language), o->context, &run->data));
     if (o->adapter)
         FIRN_TRY(firn_adapter_load(ctx, run->model, o->adapter, &run->adapter));
     return FIRN_OK;
@@ -40,11 +42,12 @@ static firn_status evaluate(firn_run *run, firn_eval_result *result)
     FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
     FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
     FIRN_TRY(firn_packing_loss(run->session, run->data, &run->held_packing, o->batch, &run->pass, &sum));
-    *result = (firn_eval_result){.size = sizeof *result,
-                                 .samples = run->data->lines - run->data->empty - run->data->untrained,
-                                 .tokens = sum.tokens,
-                                 .target_tokens = sum.target_tokens,
-                                 .loss = sum.loss / (double)sum.target_tokens};
+    *result =
+        (firn_eval_result){.size = sizeof *result,
+                           .samples = run->data->counts.lines - run->data->counts.empty - run->data->counts.untrained,
+                           .tokens = sum.tokens,
+                           .target_tokens = sum.target_tokens,
+                           .loss = sum.loss / (double)sum.target_tokens};
     result->perplexity = exp(result->loss);
     return FIRN_OK;
 }

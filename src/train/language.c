@@ -3,6 +3,7 @@
 #include "train/language.h"
 
 #include "core/sized.h"
+#include "gguf/gguf.h"
 #include "text/chat.h"
 
 #include <string.h>
@@ -12,6 +13,7 @@ static const struct tm clock_of_training = {.tm_year = 2026 - 1900, .tm_mday = 1
 
 struct firn_language {
     firn_context *ctx;
+    const firn_gguf *gguf;
     firn_tokenizer *tokenizer;
     firn_tokens tokens, part; /* of the text at hand, and of a part of it; their memory serves all */
     firn_token_list list;     /* what is given on */
@@ -189,6 +191,55 @@ static firn_status render(void *user, const json_t *conversation, int64_t window
     return s;
 }
 
+/* A template knows a role that stands in it in quotes. */
+static bool knows_role(void *user, const char *role)
+{
+    const firn_language *l = user;
+    const size_t n = strlen(role);
+    const char *end = l->source.data + l->source.size;
+
+    for (const char *at = l->source.data; at && n; at++) {
+        at = memmem(at, (size_t)(end - at), role, n);
+        if (at && at > l->source.data && at + n < end && at[-1] == at[n] && (at[n] == '\'' || at[n] == '"'))
+            return true;
+        if (!at)
+            break;
+    }
+    return false;
+}
+
+static void hash_key(firn_sha256 *hash, const firn_kv *kv)
+{
+    const firn_kv_type type = kv->type == FIRN_KV_ARRAY ? kv->element : kv->type;
+
+    firn_sha256_add(hash, kv->key, strlen(kv->key) + 1);
+    firn_sha256_add(hash, &kv->n, sizeof kv->n);
+    if (kv->data)
+        firn_sha256_add(hash, kv->data, (size_t)kv->n * firn_kv_size(type));
+    for (uint64_t i = 0; kv->strings && i < kv->n; i++) {
+        firn_sha256_add(hash, &kv->strings[i].size, sizeof kv->strings[i].size);
+        firn_sha256_add(hash, kv->strings[i].data, kv->strings[i].size);
+    }
+}
+
+/* Everything that decides the tokens and spans of a text: the vocabulary and the template as the file has them, and the
+ * name, by which tokenizers of one kind are told apart (src/text/vocab.c). */
+static void make_key(void *user, char hex[FIRN_SHA256_HEX])
+{
+    const firn_language *l = user;
+    const int options[] = {(int)l->reasoning, (int)l->loss};
+    firn_sha256 hash;
+
+    firn_sha256_init(&hash);
+    firn_sha256_add(&hash, options, sizeof options);
+    for (size_t i = 0; i < firn_gguf_n_kv(l->gguf); i++) {
+        const firn_kv *kv = firn_gguf_kv_at(l->gguf, i);
+        if (strncmp(kv->key, "tokenizer.", 10) == 0 || strcmp(kv->key, "general.name") == 0)
+            hash_key(&hash, kv);
+    }
+    firn_sha256_hex(&hash, hex);
+}
+
 /* The text of a token as a string; NULL for no token. It belongs to the tokenizer. */
 static const char *text_of(const firn_language *l, int32_t id)
 {
@@ -242,6 +293,7 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const
     l->ctx = ctx;
     l->reasoning = (firn_reasoning)reasoning;
     l->loss = (firn_loss)loss;
+    l->gguf = gguf;
     firn_status s = firn_tokenizer_create(ctx, gguf, &l->tokenizer);
     if (s != FIRN_OK) {
         firn_language_destroy(l);
@@ -253,7 +305,10 @@ firn_status firn_language_create(firn_context *ctx, const firn_gguf *gguf, const
                                 .bos = firn_tokenizer_bos(l->tokenizer),
                                 .eos = firn_tokenizer_eos(l->tokenizer),
                                 .add_bos = firn_tokenizer_adds_bos(l->tokenizer),
-                                .add_eos = firn_tokenizer_adds_eos(l->tokenizer)};
+                                .add_eos = firn_tokenizer_adds_eos(l->tokenizer),
+                                .knows_role = knows_role,
+                                .key = make_key,
+                                .n_vocab = firn_tokenizer_size(l->tokenizer)};
     s = read_template(l, gguf);
     if (s != FIRN_OK) {
         firn_language_destroy(l);
@@ -357,8 +412,10 @@ static firn_status take_sample(firn_language *l, const firn_data *data, const fi
                            .n_trained = sample->n_targets};
     if (!out->tokens || !out->trained)
         return FIRN_ERR_MEMORY;
-    memcpy(out->tokens, data->tokens + sample->begin, n * sizeof *out->tokens);
-    memcpy(out->trained, data->trained + sample->begin, n);
+    for (size_t i = 0; i < n; i++) {
+        out->tokens[i] = firn_data_token(data, sample->begin + (int64_t)i);
+        out->trained[i] = firn_data_trained(data, sample->begin + (int64_t)i);
+    }
     return FIRN_OK;
 }
 
@@ -370,7 +427,8 @@ firn_status firn_language_sequences(firn_language *l, const char *json, size_t s
     firn_data *data;
 
     *sequences = (firn_sequences){NULL, 0};
-    FIRN_TRY(firn_data_parse_line(l->ctx, json, size, &l->encoder, window, &data));
+    const firn_data_spec spec = {.keep_empty = true};
+    FIRN_TRY(firn_data_parse(l->ctx, "line", json, size, &spec, &l->encoder, window, &data));
     sequences->items = firn_alloc_zeroed(l->ctx, data->n_samples + 1, sizeof *sequences->items);
     firn_status s = sequences->items ? FIRN_OK : FIRN_ERR_MEMORY;
     for (size_t i = 0; s == FIRN_OK && i < data->n_samples; i++) {

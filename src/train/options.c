@@ -17,15 +17,25 @@
 const firn_train_option firn_train_option_table[] = {
     {"model", 's', false, FIELD(model), "M.gguf", NO_RANGE,
      "the model, quantized or not; read where it lies, never changed"},
-    {"data", 's', false, FIELD(data), "D.jsonl", NO_RANGE,
-     "the data: messages, prompt and completion, or text on each line"},
+    {"data", 'l', false, FIELD(data), "FILE[:WEIGHT]", NO_RANGE,
+     "the data: a file, a folder, or - (standard input), packed with gzip or zstd or not; may be given several times, "
+     "each with a weight behind a colon (2: twice an epoch; 0.5: half of it)"},
     {"output", 's', false, FIELD(output), "DIR", NO_RANGE, "the folder of the run"},
     {"reasoning", 's', false, FIELD(reasoning), "HOW", NO_RANGE,
      "what the assistant thinks: train it, mask it (seen, not trained) or drop it (default train)"},
     {"loss", 's', false, FIELD(loss), "WHAT", NO_RANGE,
      "what is trained of messages: assistant, all or last, the last answer (default assistant)"},
-    {"eval_data", 's', false, FIELD(eval_data), "E.jsonl", NO_RANGE,
-     "evaluate on this file (then nothing is held back)"},
+    {"eval_data", 's', false, FIELD(eval_data), "FILE", NO_RANGE,
+     "evaluate on this file or folder (then nothing is held back)"},
+    {"format", 's', false, FIELD(format), "NAME", NO_RANGE,
+     "what the data is: auto, chat, sharegpt, alpaca, completion, text, tokens, csv or preference (default auto: found "
+     "by looking)"},
+    {"field", 'l', false, FIELD(field), "NAME=THEIRS", NO_RANGE,
+     "the data calls NAME THEIRS, as in messages=dialog; may be given several times"},
+    {"skip_bad", 'i', false, FIELD(skip_bad), "N", 0, 1e15,
+     "pass over at most N bad lines, and list them (default 0: the first one stops the run)"},
+    {"cache", 's', true, FIELD(cache), "DIR", NO_RANGE,
+     "folder of the cache of tokens, or none (default ~/.cache/firn, for data of 1 MiB or more)"},
     {"eval_split", 'f', false, FIELD(eval_split), "X", 0, 0.9,
      "part of the samples held back for evaluation (default 0.05; 0: none)"},
     {"steps", 'i', true, FIELD(steps), "N", 0, 1e9, "optimizer steps (0 or none: by --epochs)"},
@@ -121,6 +131,8 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
         return *(int64_t *)field(options, o) != FIRN_UNSET;
     if (o->kind == 'b')
         return *(bool *)field(options, o);
+    if (o->kind == 'l')
+        return ((firn_strings *)field(options, o))->n > 0;
     return !isnan(*(double *)field(options, o));
 }
 
@@ -132,7 +144,7 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
 
     for (int i = 0; i < firn_n_train_options; i++) {
         const firn_train_option *o = &firn_train_option_table[i];
-        if (o->kind == 's' || o->kind == 'b' || !firn_train_option_is_set(options, o))
+        if (o->kind == 's' || o->kind == 'b' || o->kind == 'l' || !firn_train_option_is_set(options, o))
             continue;
         const double v = o->kind == 'i' ? (double)*(int64_t *)field(options, o) : *(double *)field(options, o);
         FIRN_EXPECT(ctx, v >= o->min && v <= o->max, "%s is a number from %g to %g, not %g", o->name, o->min, o->max,
@@ -142,7 +154,29 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
         FIRN_TRY(firn_schedule_from_name(ctx, options->schedule, &kind));
     FIRN_EXPECT(ctx, !options->precision || firn_precision_from_name(options->precision, &precision),
                 "precision is f32 or bf16, not '%.40s'", options->precision);
+    firn_data_spec spec;
+    FIRN_TRY(firn_train_data_spec(ctx, options, options->data, &spec));
     return options->memory_limit ? firn_parse_bytes(ctx, options->memory_limit, &bytes) : FIRN_OK;
+}
+
+firn_status firn_train_data_spec(firn_context *ctx, const firn_train_options *o, firn_strings sources,
+                                 firn_data_spec *spec)
+{
+    *spec = (firn_data_spec){.sources = sources.items,
+                             .n_sources = sources.n,
+                             .fields = o->field.items,
+                             .n_fields = o->field.n,
+                             .skip_bad = o->skip_bad == FIRN_UNSET ? 0 : o->skip_bad,
+                             .cache = o->cache};
+    if (o->format)
+        FIRN_TRY(firn_data_format_from_name(ctx, o->format, &spec->format));
+    return firn_canon_check(ctx, &(firn_canon_options){.fields = spec->fields, .n_fields = spec->n_fields});
+}
+
+static void put_list(firn_text *text, const firn_strings *list)
+{
+    for (int i = 0; i < list->n; i++)
+        firn_text_printf(text, "%s%s", i ? ", " : "", list->items[i]);
 }
 
 void firn_train_options_settings(firn_context *ctx, const firn_train_options *options, firn_text *text)
@@ -162,6 +196,8 @@ void firn_train_options_settings(firn_context *ctx, const firn_train_options *op
             firn_text_puts(text, o->kind == 'b' ? "no" : "not given");
         else if (o->kind == 's')
             firn_text_puts(text, *(const char **)field(options, o));
+        else if (o->kind == 'l')
+            put_list(text, field(options, o));
         else if (o->kind == 'i')
             firn_text_printf(text, "%lld", (long long)*(int64_t *)field(options, o));
         else if (o->kind == 'b')
@@ -200,6 +236,8 @@ void firn_train_options_defaults(firn_train_options *o)
     default_int(&o->keep, 2);
     o->reasoning = o->reasoning ? o->reasoning : "train";
     o->loss = o->loss ? o->loss : "assistant";
+    default_int(&o->skip_bad, 0);
+    o->format = o->format ? o->format : firn_data_format_name(FIRN_FORMAT_AUTO);
     o->schedule = o->schedule ? o->schedule : "cosine";
     o->device = o->device ? o->device : "CPU";
     o->precision = o->precision ? o->precision : firn_precision_name(FIRN_PRECISION_F32);
@@ -221,6 +259,38 @@ bool firn_router_losses_wanted(const firn_train_options *o)
 
 /* ---- run.json ---- */
 
+static firn_status list_from_json(firn_arena *arena, const json_t *json, firn_strings *list)
+{
+    const size_t n = json_is_array(json) ? json_array_size(json) : 1;
+    const char **items = firn_arena_alloc(arena, n * sizeof *items);
+
+    if (!items)
+        return FIRN_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_is_array(json) ? json_array_get(json, i) : json;
+        if (!json_is_string(text))
+            return FIRN_ERR_FORMAT;
+        items[i] = firn_arena_text(arena, json_string_value(text), json_string_length(text));
+        if (!items[i])
+            return FIRN_ERR_MEMORY;
+    }
+    *list = (firn_strings){items, (int)n};
+    return FIRN_OK;
+}
+
+static json_t *list_json(const firn_strings *list)
+{
+    json_t *json = json_array();
+
+    for (int i = 0; json && i < list->n; i++) {
+        if (json_array_append_new(json, json_string(list->items[i])) == 0)
+            continue;
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
 static json_t *to_json(const firn_train_options *options, const firn_train_option *o)
 {
     if (o->kind == 'b')
@@ -229,6 +299,8 @@ static json_t *to_json(const firn_train_options *options, const firn_train_optio
         return json_null();
     if (o->kind == 's')
         return json_string(*(const char **)field(options, o));
+    if (o->kind == 'l')
+        return list_json(field(options, o));
     return o->kind == 'i' ? json_integer(*(int64_t *)field(options, o)) : json_real(*(double *)field(options, o));
 }
 
@@ -297,6 +369,12 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
             if (!copy)
                 return FIRN_ERR_MEMORY;
             *(const char **)field(options, o) = copy;
+        } else if (o->kind == 'l') {
+            const firn_status s = list_from_json(arena, value, field(options, o));
+            if (s != FIRN_OK)
+                return s == FIRN_ERR_MEMORY
+                           ? s
+                           : firn_fail(ctx, s, "%s: expected \"%s\" to be a list of texts", where, key);
         } else if (o->kind == 'i' && json_is_integer(value)) {
             *(int64_t *)field(options, o) = json_integer_value(value);
         } else if (o->kind == 'f' && json_is_number(value)) {

@@ -5,6 +5,7 @@
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "firn/train.h"
+#include "train/data.h"
 
 #include <jansson.h>
 
@@ -30,6 +31,10 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
 void firn_train_options_defaults(firn_train_options *options);
 /* A router's loss has a coefficient above 0. */
 bool firn_router_losses_wanted(const firn_train_options *options);
+
+/* How the options want these data sources to be read. */
+firn_status firn_train_data_spec(firn_context *ctx, const firn_train_options *options, firn_strings sources,
+                                 firn_data_spec *spec);
 
 /* The device that the options name, with their precision. */
 firn_status firn_train_device_open(firn_context *ctx, const firn_train_options *options, firn_device **device);

@@ -1,13 +1,14 @@
-/* Which samples are trained when: evaluation split, order, packing into windows, passes.
+/* Which samples are trained when: evaluation split, weights, order, packing into windows, passes.
  *
  * Packing is best fit over a bounded number of open windows: a sample goes where the least room is left after it. With
  * samples far shorter than the window this fills all but the last few; the bound keeps it linear. */
 #include "core/random.h"
 #include "train/data.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { STREAM_SPLIT = 0x5350, STREAM_ORDER = 0x4F52, OPEN_WINDOWS = 64 };
+enum { STREAM_SPLIT = 0x5350, STREAM_ORDER = 0x4F52, STREAM_WEIGHT = 0x5754, OPEN_WINDOWS = 64 };
 
 void firn_sample_list_free(firn_context *ctx, firn_sample_list *list)
 {
@@ -27,12 +28,18 @@ firn_status firn_data_all(const firn_data *data, firn_sample_list *all)
 
 /* ---- evaluation split ---- */
 
+/* Whether samples a and b of the data set are of one line. */
+static bool same_line(const firn_data *data, int32_t a, int32_t b)
+{
+    return data->samples[a].line == data->samples[b].line && data->samples[a].file == data->samples[b].file;
+}
+
 static size_t count_lines(const firn_data *data)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < data->n_samples; i++)
-        n += i == 0 || data->samples[i].line != data->samples[i - 1].line;
+        n += i == 0 || !same_line(data, (int32_t)i, (int32_t)i - 1);
     return n;
 }
 
@@ -45,7 +52,7 @@ static void draw(uint64_t seed, size_t n, size_t wanted, const firn_data *data, 
     size_t line = 0;
 
     for (size_t i = 0; i < data->n_samples; i++) {
-        if (i == 0 || data->samples[i].line != data->samples[i - 1].line) {
+        if (i == 0 || !same_line(data, (int32_t)i, (int32_t)i - 1)) {
             taken = firn_random_below(seed, STREAM_SPLIT, line, n - line) < wanted;
             wanted -= taken;
             line++;
@@ -74,6 +81,66 @@ firn_status firn_data_split(const firn_data *data, double fraction, uint64_t see
         return FIRN_ERR_MEMORY;
     }
     draw(seed, n, wanted, data, train, held);
+    return FIRN_OK;
+}
+
+/* ---- weights ---- */
+
+/* Samples [begin, end) of the list are of one file. Takes the lines of it that an epoch draws, by the algorithm above.
+ */
+static void draw_part(const firn_data *data, const firn_sample_list *list, size_t begin, size_t end, double part,
+                      uint64_t seed, int64_t epoch, firn_sample_list *out)
+{
+    const uint64_t stream = STREAM_WEIGHT + ((uint64_t)epoch << 16);
+    size_t n = 0, line = 0;
+    bool taken = false;
+
+    for (size_t i = begin; i < end; i++)
+        n += i == begin || !same_line(data, list->items[i], list->items[i - 1]);
+    size_t wanted = (size_t)fmax(1, part * (double)n + 0.5);
+    for (size_t i = begin; i < end; i++) {
+        if (i == begin || !same_line(data, list->items[i], list->items[i - 1])) {
+            taken = firn_random_below(seed, stream, begin + line, n - line) < wanted;
+            wanted -= taken;
+            line++;
+        }
+        if (taken)
+            out->items[out->n++] = list->items[i];
+    }
+}
+
+firn_status firn_data_weigh(const firn_data *data, const firn_sample_list *samples, uint64_t seed, int64_t epoch,
+                            firn_sample_list *epoch_list, bool *drawn)
+{
+    *epoch_list = *samples;
+    *drawn = false;
+    for (int f = 0; f < data->n_files; f++)
+        *drawn |= data->files[f].weight != 1;
+    if (!*drawn)
+        return FIRN_OK;
+    size_t n = 0;
+    for (size_t i = 0; i < samples->n; i++)
+        n += (size_t)ceil(data->files[data->samples[samples->items[i]].file].weight);
+    if (n > INT32_MAX)
+        return firn_fail(data->ctx, FIRN_ERR_UNSUPPORTED,
+                         "with its weights the data set has %zu samples an epoch; at most %d are possible", n,
+                         INT32_MAX);
+    *epoch_list = (firn_sample_list){firn_alloc(data->ctx, n * sizeof *epoch_list->items), 0};
+    if (!epoch_list->items)
+        return FIRN_ERR_MEMORY;
+    for (size_t begin = 0, end; begin < samples->n; begin = end) {
+        const uint32_t file = data->samples[samples->items[begin]].file;
+        const double weight = data->files[file].weight, whole = floor(weight);
+        for (end = begin; end < samples->n && data->samples[samples->items[end]].file == file;)
+            end++;
+        for (double k = 0; k < whole; k++) {
+            memcpy(epoch_list->items + epoch_list->n, samples->items + begin,
+                   (end - begin) * sizeof *epoch_list->items);
+            epoch_list->n += end - begin;
+        }
+        if (weight > whole)
+            draw_part(data, samples, begin, end, weight - whole, seed, epoch, epoch_list);
+    }
     return FIRN_OK;
 }
 
@@ -194,16 +261,14 @@ void firn_pass_clear(firn_pass *pass)
 firn_status firn_pass_add(firn_pass *pass, const firn_data *data, int32_t sample)
 {
     const firn_sample *s = &data->samples[sample];
-    const int32_t *tokens = data->tokens + s->begin;
-    const uint8_t *trained = data->trained + s->begin;
     const int64_t at = pass->n;
 
     FIRN_EXPECT(pass->ctx, s->n <= pass->capacity - at, "a pass of %lld tokens has no room for a sample of %d",
                 (long long)pass->capacity, s->n);
     for (int32_t i = 0; i < s->n; i++) {
-        const bool target = i + 1 < s->n && trained[i + 1];
-        pass->tokens[at + i] = tokens[i];
-        pass->targets[at + i] = target ? tokens[i + 1] : -1;
+        const bool target = i + 1 < s->n && firn_data_trained(data, s->begin + i + 1);
+        pass->tokens[at + i] = firn_data_token(data, s->begin + i);
+        pass->targets[at + i] = target ? firn_data_token(data, s->begin + i + 1) : -1;
         pass->position[at + i] = i;
         pass->first[at + i] = (int32_t)at;
         pass->sample[at + i] = sample;

@@ -332,6 +332,15 @@ static void print_row(firn_text *t, const char *name, const firn_print *print)
     row(t, name, value);
 }
 
+static void list_row(char *value, size_t size, const firn_strings *list)
+{
+    size_t n = 0;
+
+    value[0] = 0;
+    for (int i = 0; i < list->n && n < size; i++)
+        n += (size_t)snprintf(value + n, size - n, "%s%s", i ? ", " : "", list->items[i]);
+}
+
 static void option_rows(firn_text *t, const firn_train_options *options)
 {
     for (int i = 0; i < firn_n_train_options; i++) {
@@ -342,6 +351,8 @@ static void option_rows(firn_text *t, const firn_train_options *options)
             continue;
         if (o->kind == 's')
             snprintf(value, sizeof value, "%s", *(const char *const *)field);
+        else if (o->kind == 'l')
+            list_row(value, sizeof value, (const firn_strings *)field);
         else if (o->kind == 'i')
             snprintf(value, sizeof value, "%lld", (long long)*(const int64_t *)field);
         else if (o->kind == 'b')

@@ -456,7 +456,7 @@ static firn_status begin(firn_run *run, firn_context *ctx, int flags, const firn
 
 static firn_status check_new(firn_context *ctx, const firn_train_options *o)
 {
-    FIRN_EXPECT(ctx, o->model && o->data && o->output, "a run needs a model, data and an output folder");
+    FIRN_EXPECT(ctx, o->model && o->data.n && o->output, "a run needs a model, data and an output folder");
     FIRN_TRY(firn_train_options_check(ctx, o));
     FIRN_EXPECT(ctx, !o->adapter || (!o->targets && o->rank == FIRN_UNSET && isnan(o->alpha)),
                 "rank, alpha and targets are those of the adapter %s, and cannot be given beside it", o->adapter);
@@ -520,6 +520,29 @@ static firn_status absolute(firn_run *run, const char **path)
     return *path ? FIRN_OK : FIRN_ERR_MEMORY;
 }
 
+static firn_status absolute_source(firn_run *run, const char **source)
+{
+    char full[FIRN_PATH_BYTES];
+
+    FIRN_TRY(firn_source_absolute(run->ctx, *source, full, sizeof full));
+    *source = firn_arena_text(&run->arena, full, strlen(full));
+    return *source ? FIRN_OK : FIRN_ERR_MEMORY;
+}
+
+static firn_status absolute_sources(firn_run *run, firn_strings *sources)
+{
+    const char **items = firn_arena_alloc(&run->arena, (size_t)sources->n * sizeof *items);
+
+    if (!items)
+        return FIRN_ERR_MEMORY;
+    for (int i = 0; i < sources->n; i++) {
+        items[i] = sources->items[i];
+        FIRN_TRY(absolute_source(run, &items[i]));
+    }
+    sources->items = items;
+    return FIRN_OK;
+}
+
 static firn_status new_run(firn_run *run, firn_train_result *result)
 {
     firn_train_options *o = &run->record.options;
@@ -531,8 +554,9 @@ static firn_status new_run(firn_run *run, firn_train_result *result)
         o->output = run->folder;
     }
     FIRN_TRY(absolute(run, &o->model));
-    FIRN_TRY(absolute(run, &o->data));
-    FIRN_TRY(absolute(run, &o->eval_data));
+    FIRN_TRY(absolute_sources(run, &o->data));
+    if (o->eval_data)
+        FIRN_TRY(absolute_source(run, &o->eval_data));
     FIRN_TRY(absolute(run, &o->adapter));
     FIRN_TRY(firn_run_open(run));
     FIRN_TRY(firn_run_decide(run));
@@ -588,6 +612,8 @@ static firn_status merge(firn_run *run, const firn_train_options *changed)
         o->eval_every = changed->eval_every;
     if (changed->memory_limit)
         o->memory_limit = changed->memory_limit;
+    if (changed->cache)
+        o->cache = changed->cache;
     return FIRN_OK;
 }
 

@@ -80,6 +80,11 @@ uint64_t firn_run_disk_bytes(const firn_run *run);
 firn_status firn_run_prepare(firn_run *run);
 void firn_run_close(firn_run *run);
 
+/* ---- say_data.c ---- */
+
+/* Says what the data is, what was passed over or dropped, how long its samples are, what is held back. */
+firn_status firn_run_say_data(const firn_run *run);
+
 /* ---- need.c ---- */
 
 /* What training with these options would take, without data. */

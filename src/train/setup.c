@@ -51,18 +51,31 @@ bool firn_run_stop_wanted(const firn_run *run)
 
 /* ---- open ---- */
 
+static firn_status load_data(firn_run *run, firn_strings sources, firn_data **data, firn_print *print)
+{
+    firn_data_spec spec;
+    firn_text names;
+
+    FIRN_TRY(firn_train_data_spec(run->ctx, &run->record.options, sources, &spec));
+    FIRN_TRY(firn_data_load(run->ctx, &spec, firn_language_encoder(run->language), run->record.options.context, data));
+    firn_text_init(&names, run->ctx, 0);
+    *print = (firn_print){{0}, {0}, 0};
+    firn_data_print(*data, print->sha256, &print->bytes, &names);
+    snprintf(print->path, sizeof print->path, "%s", firn_text_cstr(&names));
+    const firn_status s = names.status;
+    firn_text_free(&names);
+    return s;
+}
+
 static firn_status open_data(firn_run *run)
 {
     const firn_train_options *o = &run->record.options;
-    const firn_encoder *encoder = firn_language_encoder(run->language);
     firn_context *ctx = run->ctx;
 
-    FIRN_TRY(firn_print_file(ctx, o->data, &run->record.data));
-    FIRN_TRY(firn_data_load(ctx, o->data, encoder, o->context, &run->data));
+    FIRN_TRY(load_data(run, o->data, &run->data, &run->record.data));
     if (o->eval_data) {
         firn_sample_list none;
-        FIRN_TRY(firn_print_file(ctx, o->eval_data, &run->record.eval_data));
-        FIRN_TRY(firn_data_load(ctx, o->eval_data, encoder, o->context, &run->eval_data));
+        FIRN_TRY(load_data(run, (firn_strings){&o->eval_data, 1}, &run->eval_data, &run->record.eval_data));
         FIRN_TRY(firn_data_all(run->eval_data, &run->held));
         FIRN_TRY(firn_data_split(run->data, 0, 0, &run->train, &none));
         firn_sample_list_free(ctx, &none);
@@ -369,27 +382,6 @@ static firn_status say_trained(const firn_run *run)
     return say_unserved(run);
 }
 
-static firn_status say_data(const firn_run *run)
-{
-    const firn_data *eval = run->eval_data ? run->eval_data : run->data;
-    int64_t targets = 0;
-    firn_text t;
-
-    firn_text_init(&t, run->ctx, 0);
-    firn_text_puts(&t, "data     ");
-    firn_data_describe(run->data, &t);
-    FIRN_TRY(firn_run_say_text(run, &t));
-    for (size_t i = 0; i < run->held.n; i++)
-        targets += eval->samples[run->held.items[i]].n_targets;
-    if (run->held.n)
-        firn_run_say(run, "         %zu sample%s with %lld trained token%s held back for evaluation%s%s", run->held.n,
-                     firn_plural((int64_t)run->held.n), (long long)targets, firn_plural(targets),
-                     run->eval_data ? ", from " : "", run->eval_data ? run->record.options.eval_data : "");
-    else
-        firn_run_say(run, "         nothing is held back for evaluation");
-    return FIRN_OK;
-}
-
 /* Floating-point operations a second that a plain product reaches here. */
 static firn_status measure_rate(firn_run *run, double *rate)
 {
@@ -491,7 +483,7 @@ firn_status firn_run_plan(firn_run *run)
     else
         firn_run_say(run, "model    %s, %s: %lld blocks of %lld, dense", o->model, info->arch, (long long)info->n_layer,
                      (long long)info->n_embd);
-    FIRN_TRY(say_data(run));
+    FIRN_TRY(firn_run_say_data(run));
     FIRN_TRY(say_trained(run));
     firn_run_say(run, "steps    %lld, each of %lld x %lld windows of up to %lld tokens; learning rate %g, %s",
                  (long long)run->record.steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,

@@ -24,7 +24,13 @@ firn_status firn_run_pack(firn_run *run, int64_t epoch)
         return FIRN_OK;
     firn_packing_clear(&run->packing);
     run->packed = -1;
-    FIRN_TRY(firn_pack(run->data, &run->train, o->context, true, (uint64_t)o->seed, epoch, &run->packing));
+    firn_sample_list list;
+    bool drawn;
+    FIRN_TRY(firn_data_weigh(run->data, &run->train, (uint64_t)o->seed, epoch, &list, &drawn));
+    const firn_status s = firn_pack(run->data, &list, o->context, true, (uint64_t)o->seed, epoch, &run->packing);
+    if (drawn)
+        firn_sample_list_free(run->ctx, &list);
+    FIRN_TRY(s);
     run->packed = epoch;
     return FIRN_OK;
 }
@@ -103,7 +109,8 @@ static firn_status blame_sample(firn_run *run, firn_status failed)
     firn_pass_destroy(&one);
     if (guilty < 0)
         return firn_fail_in(run->ctx, failed, "step %lld, in the backward pass", step);
-    return firn_fail_in(run->ctx, FIRN_ERR_DEVICE, "step %lld, sample at %s:%lld", step, run->record.data.path,
+    return firn_fail_in(run->ctx, FIRN_ERR_DEVICE, "step %lld, sample at %s:%lld", step,
+                        run->data->files[run->data->samples[guilty].file].name,
                         (long long)run->data->samples[guilty].line);
 }
 

@@ -25,13 +25,11 @@ void firn_witness_clear(firn_witness *w)
  * first tokens. */
 static void last_stretch(const firn_data *data, const firn_sample *s, int32_t *begin, int32_t *end)
 {
-    const uint8_t *trained = data->trained + s->begin;
-
     *end = s->n;
-    while (*end > 1 && !trained[*end - 1])
+    while (*end > 1 && !firn_data_trained(data, s->begin + *end - 1))
         --*end;
     *begin = *end;
-    while (*begin > 1 && trained[*begin - 1])
+    while (*begin > 1 && firn_data_trained(data, s->begin + *begin - 1))
         --*begin;
     if (*begin == 1 && *end > 2)
         *begin = *end / 2 < 16 ? *end / 2 : 16;
@@ -87,7 +85,7 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
     const firn_sample_list *from = run->held.n ? &run->held : &run->train;
     const int64_t n_ctx = run->record.options.context + FIRN_TALK_TOKENS;
     firn_generator *generator;
-    firn_status s = FIRN_OK;
+    firn_status s;
 
     const long long asked = firn_min_i64((int64_t)from->n, FIRN_TALKS);
 
@@ -95,12 +93,14 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
     firn_run_say(run, "answers  asking the model %lld prompt%s, for up to %d tokens each", asked, firn_plural(asked),
                  FIRN_TALK_TOKENS);
     FIRN_TRY(firn_generator_create(run->ctx, run->device, run->model, run->adapter, n_ctx, &generator));
+    int32_t *tokens = firn_alloc(run->ctx, (size_t)run->record.options.context * sizeof *tokens);
+    s = tokens ? FIRN_OK : FIRN_ERR_MEMORY;
     for (size_t i = 0; s == FIRN_OK && i < from->n && w->n_talks < FIRN_TALKS && !firn_run_stop_wanted(run); i++) {
         const firn_sample *sample = &data->samples[from->items[i]];
-        const int32_t *tokens = data->tokens + sample->begin;
         firn_talk *talk = &w->talks[w->n_talks++];
         int32_t begin, end;
         *talk = (firn_talk){0};
+        firn_data_ids(data, sample, tokens);
         last_stretch(data, sample, &begin, &end);
         s = text_of(run, tokens, (size_t)begin, &talk->prompt);
         if (s == FIRN_OK)
@@ -108,6 +108,7 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
         if (s == FIRN_OK)
             s = answer(run, generator, tokens, begin, &talk->answer);
     }
+    firn_free(run->ctx, tokens);
     firn_generator_destroy(generator);
     if (s == FIRN_ERR_DEVICE && !last) { /* not finite: training will stop with step and sample, which says more */
         firn_talk *talk = &w->talks[--w->n_talks];

@@ -22,8 +22,8 @@ static void check(const firn_data *d, int64_t context)
         int32_t n = 0;
         expect(s->n >= 2 && s->n <= context && s->begin + s->n <= (int64_t)d->n_tokens);
         for (int32_t t = 0; t < s->n; t++)
-            n += d->trained[s->begin + t];
-        expect(n == s->n_targets && n > 0 && !d->trained[s->begin]);
+            n += firn_data_trained(d, s->begin + t);
+        expect(n == s->n_targets && n > 0 && !firn_data_trained(d, s->begin));
     }
     if (firn_data_split(d, 0.3, 1, &train, &held) != FIRN_OK)
         return;
@@ -42,9 +42,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
     const int64_t context = size ? 2 + data[0] % 62 : 2;
     const firn_encoder encoder = byte_encoder(&ctx, size % 2);
+    const firn_data_spec spec = {.skip_bad = size % 3, .preferences = size % 5 == 0};
     firn_data *d;
 
-    if (firn_data_parse(ctx, "fuzz.jsonl", data, size, &encoder, context, &d) == FIRN_OK)
+    if (firn_data_parse(ctx, "fuzz.jsonl", data, size, &spec, &encoder, context, &d) == FIRN_OK)
         check(d, context);
     else
         expect(firn_error(ctx)[0] != 0);

@@ -1,6 +1,6 @@
 /* A tokenizer and a chat template for tests without a model: a token is a byte, BOS is 256, EOS 257; a message is
- * "<role>content\n", what an assistant says is trained through its newline. Roles and contents that are no strings, and
- * the role "bad", are refused as a template would. */
+ * "<role>content\n", what an assistant says is trained through its newline. The content "bad" is refused as a template
+ * would, and one that is no string shows nothing. */
 #ifndef FIRN_TEST_BYTE_ENCODER_H
 #define FIRN_TEST_BYTE_ENCODER_H
 
@@ -26,8 +26,8 @@ static firn_status byte_messages(firn_context *ctx, const json_t *messages, firn
     {
         const char *role = json_string_value(json_object_get(message, "role"));
         const char *content = json_string_value(json_object_get(message, "content"));
-        if (strcmp(role, "bad") == 0)
-            return firn_fail(ctx, FIRN_ERR_FORMAT, "there is no role bad");
+        if (content && strcmp(content, "bad") == 0)
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "there is a bad word");
         firn_text_printf(text, "<%s>", role);
         const size_t begin = text->size;
         firn_text_puts(text, content ? content : "");
@@ -45,6 +45,7 @@ static firn_status byte_render(void *user, const json_t *conversation, int64_t w
     firn_text text;
     firn_spans spans;
 
+    (void)window;
     firn_text_init(&text, ctx, 0);
     firn_spans_init(&spans, ctx);
     firn_status s = byte_messages(ctx, json_object_get(conversation, "messages"), &text, &spans);

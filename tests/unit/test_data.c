@@ -30,7 +30,7 @@ static int teardown(void **state)
 static firn_status parse_n(const char *text, size_t n, int64_t context, bool add_bos, firn_data **data)
 {
     const firn_encoder encoder = byte_encoder(&ctx, add_bos);
-    return firn_data_parse(ctx, "d.jsonl", text, n, &encoder, context, data);
+    return firn_data_parse(ctx, "d.jsonl", text, n, NULL, &encoder, context, data);
 }
 
 static firn_data *parse(const char *text, int64_t context, bool add_bos)
@@ -49,9 +49,9 @@ static const char *shown(const firn_data *data, size_t i)
     const firn_sample *s = &data->samples[i];
 
     for (int32_t t = 0; t < s->n; t++) {
-        const int32_t id = data->tokens[s->begin + t];
+        const int32_t id = firn_data_token(data, s->begin + t);
         const char c = (char)(id == 256 ? 'b' : id == 257 ? 'e' : id == '\n' ? 'n' : id);
-        out[t] = data->trained[s->begin + t] && c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
+        out[t] = firn_data_trained(data, s->begin + t) && c >= 'a' && c <= 'z' ? (char)(c - 32) : c;
     }
     out[s->n] = 0;
     return out;
@@ -89,8 +89,8 @@ static void long_text_is_spread_and_long_chat_cut(void **state)
     assert_string_equal(shown(d, 2), "gHIJ");
     assert_string_equal(shown(d, 3), "abCD");
     assert_int_equal(d->n_samples, 4);
-    assert_int_equal(d->split, 1);
-    assert_int_equal(d->cut, 1);
+    assert_int_equal(d->counts.split, 1);
+    assert_int_equal(d->counts.cut, 1);
     firn_data_destroy(d);
 }
 
@@ -102,14 +102,15 @@ static void what_cannot_be_trained_is_counted(void **state)
                          4, false);
     firn_text text;
     assert_int_equal(d->n_samples, 1);
-    assert_int_equal(d->empty, 1);
-    assert_int_equal(d->untrained, 3);
-    assert_int_equal(d->cut, 0);
+    assert_int_equal(d->counts.empty, 1);
+    assert_int_equal(d->counts.untrained, 3);
+    assert_int_equal(d->counts.cut, 0);
     firn_text_init(&text, ctx, 0);
     firn_data_describe(d, &text);
     assert_string_equal(text.data,
-                        "5 samples, 2 tokens, 1 of them trained; 1 empty ones dropped; 3 without anything to "
-                        "train dropped");
+                        "5 lines (1 chat, 1 completion, 3 text), 1 sample, 2 tokens, 1 of them trained; 1 empty line "
+                        "dropped; 3 lines without anything to train dropped; 1 line with an answer of one word at "
+                        "most");
     firn_text_free(&text);
     firn_data_destroy(d);
 }
@@ -122,24 +123,35 @@ static void bad_lines_are_pointed_at(void **state)
     } cases[] = {
         {"", "d.jsonl is empty: expected a JSON object on each line", 0},
         {"\n \n", "d.jsonl is empty: expected a JSON object on each line", 0},
-        {"{\"text\":\"\"}\n",
-         "nothing is left to train on in d.jsonl: of 1 samples 1 are empty and 0 have no token to "
-         "predict within 16 tokens",
-         0},
+        {"{\"text\":\"\"}\n", "nothing is left to train on in d.jsonl: every line is empty", 0},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"tool\",\"content\":\"b\"}]}\n",
+         "nothing is left to train on in d.jsonl: d.jsonl:1 has no assistant message (roles: user, tool)", 0},
+        {"{\"prompt\":\"abcdefghijklmnopqrst\",\"completion\":\"z\"}",
+         "nothing is left to train on in d.jsonl: d.jsonl:1 has nothing to train on within 16 tokens", 0},
         {"{\"text\":\"ok\"}\n{\"text\": 3}", "d.jsonl:2:10: expected \"text\" to be a string", 0},
-        {"[1]", "d.jsonl:1:1: expected a JSON object { ... } with messages, prompt and completion, or text", 0},
+        {"[1]", "d.jsonl:1:2: expected a JSON object { ... } with messages, prompt and completion, or text", 0},
         {"{\"text\":\"a\"", "d.jsonl:1:11: expected one JSON object: '}' expected near end of file", 0},
-        {"{\"x\":1}", "d.jsonl:1:1: expected messages, prompt and completion, or text among the keys", 0},
+        {"{\"x\":1}",
+         "d.jsonl:1:1: expected messages, conversations, prompt and completion, instruction and output, text, "
+         "input_ids, or chosen and rejected among the keys, got x (--field messages=NAME says that messages are called "
+         "so here)",
+         0},
         {" {\"prompt\":\"a\"}", "d.jsonl:1:2: expected \"completion\" too", 0},
         {"{\"messages\":[]}", "d.jsonl:1:13: expected messages to be a list of at least one message", 0},
         {"{\"k\":\"[{\\\"\", \"messages\":[{\"role\":\"user\",\"content\":\"\xC3\xA9\"}, 7]}",
          "d.jsonl:1:57: expected a message {\"role\": ..., \"content\": ...}", 0},
         {"{\"messages\":[{\"content\":\"a\",\"role\": null}]}",
          "d.jsonl:1:37: expected the message to have a role, such as \"user\" or \"assistant\"", 0},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":{}}]}", "d.jsonl:1:39: expected content to be a string", 0},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":{}}]}",
+         "d.jsonl:1:39: expected content to be a string or a list of parts", 0},
         {"{\"messages\":[{\"role\":\"user\"}]}", "d.jsonl:1:14: expected the message to have content", 0},
         {"{\"messages\":[{\"role\":\"bad\",\"content\":\"\"}]}",
-         "d.jsonl:1:13: the model's chat template refuses it: there is no role bad", 0},
+         "d.jsonl:1:22: expected the role system, developer, user, assistant or tool (or human, gpt, bot, function), "
+         "got "
+         "\"bad\"",
+         0},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"bad\"}]}",
+         "d.jsonl:1:13: the model's chat template refuses it: there is a bad word", 0},
         {"{\"text\":\"a\0b\"}", "d.jsonl:1:11: expected JSON text, got a NUL byte", 14},
         {"{\"text\":\"\xFF\xFE\"}", "d.jsonl:1:10: expected one JSON object: unable to decode byte 0xff near '\"'", 0},
     };
@@ -169,8 +181,9 @@ static void deep_and_huge_lines_are_refused(void **state)
     memcpy(text, "{\"text\":\"a\"", 11);
     text[n + 31] = '}';
     assert_int_equal(parse_n(text, n + 32, 16, false, &d), FIRN_ERR_FORMAT);
-    assert_string_equal(firn_error(ctx), "d.jsonl:1:1: the line has 67108896 bytes; expected a JSON object of at most "
-                                         "67108864");
+    assert_string_equal(firn_error(ctx),
+                        "d.jsonl:1:1: the line has more than 67108864 bytes; expected a JSON object of "
+                        "fewer");
     free(text);
 }
 
@@ -357,6 +370,7 @@ static void options_survive_json(void **state)
     (void)state;
     firn_train_options_init(&a);
     a.model = "m.gguf";
+    a.data = FIRN_STRINGS("d.jsonl", "e.jsonl:0.5");
     a.steps = 7;
     a.learning_rate = 0.1;
     json_t *json = firn_train_options_to_json(ctx, &a);
@@ -366,7 +380,9 @@ static void options_survive_json(void **state)
     assert_int_equal(b.steps, 7);
     assert_true(b.learning_rate == 0.1);
     assert_int_equal(b.batch, FIRN_UNSET);
-    assert_true(isnan(b.clip) && !b.data);
+    assert_true(isnan(b.clip) && !b.eval_data);
+    assert_int_equal(b.data.n, 2);
+    assert_string_equal(b.data.items[1], "e.jsonl:0.5");
     firn_train_options_defaults(&b);
     assert_true(b.rank == 16 && b.alpha == 32 && b.steps == 7);
     json_object_set_new(json, "rank", json_string("x"));

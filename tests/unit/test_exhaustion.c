@@ -286,7 +286,9 @@ static firn_status data(firn_context *ctx)
 
     firn_text_init(&about, ctx, 0);
     DO(firn_language_create(ctx, g, NULL, &l));
-    DO(firn_data_load(ctx, "d.jsonl", firn_language_encoder(l), 64, &set));
+    const char *const files[] = {"d.jsonl"};
+    const firn_data_spec spec = {.sources = files, .n_sources = 1, .cache = "none"};
+    DO(firn_data_load(ctx, &spec, firn_language_encoder(l), 64, &set));
     DO(firn_data_all(set, &all));
     DO(firn_data_split(set, 0.2, 1, &train, &held));
     DO(firn_pack(set, &train, 64, true, 1, 0, &packing));
@@ -467,11 +469,12 @@ static firn_status generate_past_a_window(firn_context *ctx)
 
 static firn_train_options train_options(void)
 {
+    static const char *const data_files[] = {"d.jsonl"};
     firn_train_options o;
 
     firn_train_options_init(&o);
     o.model = "m.gguf";
-    o.data = "d.jsonl";
+    o.data = (firn_strings){data_files, 1};
     o.output = "run";
     o.steps = 2;
     o.context = 32;

@@ -193,7 +193,7 @@ static void train(int n_threads, const char *output, char *files[2], size_t size
 
     firn_train_options_init(&o);
     o.model = in_scratch("r.gguf");
-    o.data = in_scratch("d.jsonl");
+    o.data = FIRN_STRINGS(in_scratch("d.jsonl"));
     o.output = output;
     o.steps = 2;
     o.context = 32;

@@ -106,11 +106,12 @@ static bool stop(void *user)
 
 static firn_train_options options_for(const char *output)
 {
+    static const char *const data[] = {"d.jsonl"};
     firn_train_options o;
 
     firn_train_options_init(&o);
     o.model = "m.gguf";
-    o.data = "d.jsonl";
+    o.data = (firn_strings){data, 1};
     o.output = output;
     o.steps = STEPS;
     o.context = 64;
@@ -274,7 +275,7 @@ static void conversations_go_through_the_template(void **state)
                "\"blue\"}]}\n");
     sh(FIRN " data show m.gguf chat.jsonl --plain > shown");
     sh("grep -q '{+red<|im_end|>+}' shown && grep -q '{+blue<|im_end|>+}' shown && grep -q '^north?<|im_end|>' shown");
-    o.data = "chat.jsonl";
+    o.data = FIRN_STRINGS("chat.jsonl");
     o.steps = 2;
     go_well(&o, NULL, 1, 0);
     json_t *m = metrics_of("chat");
@@ -494,7 +495,7 @@ static void a_changed_run_is_refused(void **state)
 
     (void)state;
     sh("cp d.jsonl c.jsonl; cp m.gguf c.gguf");
-    o.data = "c.jsonl";
+    o.data = FIRN_STRINGS("c.jsonl");
     o.model = "c.gguf";
     go_well(&o, NULL, 1, 1);
     outcome out = go(&o, NULL, 1, 0);
@@ -635,13 +636,13 @@ static void bad_input_gets_a_sentence(void **state)
     CASE(o.model = "short.gguf", "short.gguf");
     CASE(o.model = "text.gguf", "text.gguf");
     CASE(o.model = "other.gguf", "llama"); /* the supported ones are listed */
-    CASE(o.data = "none.jsonl", "none.jsonl: No such file or directory");
+    CASE(o.data = FIRN_STRINGS("none.jsonl"), "none.jsonl: No such file or directory");
     write_text("empty.jsonl", "");
-    CASE(o.data = "empty.jsonl", "empty.jsonl is empty: expected a JSON object on each line");
+    CASE(o.data = FIRN_STRINGS("empty.jsonl"), "empty.jsonl is empty: expected a JSON object on each line");
     write_text("untrained.jsonl", "{\"text\": \"\"}\n");
-    CASE(o.data = "untrained.jsonl", "nothing is left to train on in");
+    CASE(o.data = FIRN_STRINGS("untrained.jsonl"), "nothing is left to train on in");
     write_text("bad.jsonl", "{\"text\": \"ok ok\"}\n{\"text\": }\n");
-    CASE(o.data = "bad.jsonl", "bad.jsonl:2:10: expected one JSON object");
+    CASE(o.data = FIRN_STRINGS("bad.jsonl"), "bad.jsonl:2:10: expected one JSON object");
     CASE(o.context = 1 << 20, "a context of 1048576 tokens is longer than the model's ");
     CASE(o.targets = "shared", "shared");
     CASE(o.targets = "blk.9*", "blk.9*");
