@@ -5,7 +5,9 @@
  *     DIR/checkpoints/    step-00000040.gguf, ...: adapter, optimizer, data position
  *     DIR/before.json     what the model did before training: generations, expert load (for the report)
  *     DIR/adapter.gguf    the result, as llama.cpp loads it
- *     DIR/report.html     a page for people
+ *     DIR/report.html     a page for people, written anew at each evaluation
+ *     DIR/latest.json     expert load of the newest evaluation, at the end with answers (for firn watch)
+ *     DIR/events.out.tfevents.*   the same numbers as metrics.jsonl, for TensorBoard
  *
  * Adapter, optimizer and metrics (but timings and memory) are the same bits for any number of threads, memory limit,
  * interruption and repetition on one kernel set. */

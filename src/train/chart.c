@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { WIDTH = 760, HEIGHT = 260, LEFT = 74, RIGHT = 14, TOP = 12, BOTTOM = 38 };
+enum { MOST_HOVERED = 400 }; /* points of a line that say their value under the pointer */
 
 /* ---- text ---- */
 
@@ -59,6 +60,22 @@ static double place_y(const frame *f, double y)
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (b > a ? (v - a) / (b - a) : 0.5);
 }
 
+bool firn_chart_is_log(double least, double most)
+{
+    return least > 0 && most > 20 * least;
+}
+
+void firn_chart_smooth(const double *values, size_t n, bool in_log, double *smooth)
+{
+    double average = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const double weight = fmax(0.2, 1 / (double)(i + 1)), v = in_log ? log(values[i]) : values[i];
+        average += weight * (v - average);
+        smooth[i] = in_log ? exp(average) : average;
+    }
+}
+
 static frame frame_of(const firn_curve *curves, int n, bool may_log)
 {
     frame f = {INFINITY, -INFINITY, INFINITY, -INFINITY, false};
@@ -71,7 +88,7 @@ static frame frame_of(const firn_curve *curves, int n, bool may_log)
             f.y1 = fmax(f.y1, curves[c].y[i]);
         }
     }
-    f.log_y = may_log && f.y0 > 0 && f.y1 > 20 * f.y0;
+    f.log_y = may_log && firn_chart_is_log(f.y0, f.y1);
     if (!f.log_y && f.y0 > 0)
         f.y0 = 0;
     if (f.y1 <= f.y0)
@@ -118,8 +135,9 @@ static void axes(firn_text *html, const frame *f, const char *label_x, const cha
                          place_x(f, x), HEIGHT - BOTTOM + 16, x);
     firn_text_printf(html,
                      "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text><text class=\"label\" "
-                     "transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>",
-                     (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, label_x, (TOP + HEIGHT - BOTTOM) / 2, label_y);
+                     "transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">%s%s</text>",
+                     (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, label_x, (TOP + HEIGHT - BOTTOM) / 2, label_y,
+                     f->log_y ? ", log scale" : "");
 }
 
 void firn_chart_curves(firn_text *html, const char *label_x, const char *label_y, const firn_curve *curves, int n,
@@ -141,6 +159,10 @@ void firn_chart_curves(firn_text *html, const char *label_x, const char *label_y
                 firn_text_printf(html, "%c%.1f %.1f", i ? 'L' : 'M', place_x(&f, curve->x[i]),
                                  place_y(&f, curve->y[i]));
             firn_text_puts(html, "\"/>");
+            for (size_t i = 0; i < curve->n && curve->n <= MOST_HOVERED; i++)
+                firn_text_printf(
+                    html, "<circle class=\"hover\" cx=\"%.1f\" cy=\"%.1f\" r=\"5\"><title>%g: %.5g</title></circle>",
+                    place_x(&f, curve->x[i]), place_y(&f, curve->y[i]), curve->x[i], curve->y[i]);
             continue;
         }
         for (size_t i = 0; i < curve->n; i++)

@@ -12,7 +12,12 @@ typedef struct {
     bool dots; /* points of their own; else one line */
 } firn_curve;
 
-/* Curves in one frame. may_log: a value axis that spans more than a factor of 20 is logarithmic. */
+/* Whether a value axis from least to most is logarithmic where it may be: it spans more than a factor of 20. */
+bool firn_chart_is_log(double least, double most);
+/* A moving average over the last ten values or so, of fewer at the start; in the scale in which it is drawn: on a
+ * logarithmic axis the mean of losses of which one is large would lie above all others. */
+void firn_chart_smooth(const double *values, size_t n, bool in_log, double *smooth);
+/* Curves in one frame. may_log: the value axis may be logarithmic, and its label then says so. */
 void firn_chart_curves(firn_text *html, const char *label_x, const char *label_y, const firn_curve *curves, int n,
                        bool may_log);
 

@@ -56,7 +56,7 @@ firn_status firn_eval(firn_context *ctx, const firn_train_options *options, cons
                       firn_eval_result *result)
 {
     FIRN_GIVEN(ctx, ctx, options, result);
-    firn_run run = {.ctx = ctx, .metrics.fd = -1};
+    firn_run run = {.ctx = ctx, .metrics.fd = -1, .events.fd = -1};
     firn_eval_result r;
 
     FIRN_TRY(FIRN_ROOM(ctx, firn_eval_result, perplexity, result));

@@ -22,7 +22,7 @@ static firn_status plan(firn_run *run, firn_session_memory *memory)
 
 firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *options, firn_training_need *need)
 {
-    firn_run run = {.ctx = ctx, .record.options = *options, .metrics.fd = -1};
+    firn_run run = {.ctx = ctx, .record.options = *options, .metrics.fd = -1, .events.fd = -1};
     firn_session_memory memory = {.size = sizeof memory};
 
     *need = (firn_training_need){0};

@@ -21,9 +21,9 @@ const firn_train_option firn_train_option_table[] = {
      "the data: a file, a folder, or - (standard input), packed with gzip or zstd or not; may be given several times, "
      "each with a weight behind a colon (2: twice an epoch; 0.5: half of it)"},
     {"output", 's', false, FIELD(output), "DIR", NO_RANGE, "the folder of the run"},
-    {"reasoning", 's', false, FIELD(reasoning), "HOW", NO_RANGE,
+    {"reasoning", 's', false, FIELD(reasoning), "train|mask|drop", NO_RANGE,
      "what the assistant thinks: train it, mask it (seen, not trained) or drop it (default train)"},
-    {"loss", 's', false, FIELD(loss), "WHAT", NO_RANGE,
+    {"loss", 's', false, FIELD(loss), "assistant|all|last", NO_RANGE,
      "what is trained of messages: assistant, all or last, the last answer (default assistant)"},
     {"eval_data", 's', false, FIELD(eval_data), "FILE", NO_RANGE,
      "evaluate on this file or folder (then nothing is held back)"},

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char style[] =
     ":root{--ink:#1c2430;--soft:#667085;--paper:#fbfbf9;--card:#fff;--edge:#e4e4de;--a:#2f6f8f;--b:#c2572b;--cell:#"
@@ -33,6 +34,9 @@ static const char style[] =
     "11px}\n"
     ".line{fill:none;stroke-width:2;stroke-linejoin:round}.a{stroke:var(--a)}.b{stroke:var(--b)}.thin{stroke-width:1;"
     "opacity:.35}\n"
+    ".hover{fill:transparent}@media(max-width:600px){.label{font-size:22px}.tiles{grid-template-columns:1fr 1fr}.tile "
+    "b{white-space:normal;font-size:17px}.talks th{width:auto;display:block}.talks td{display:block}main{padding:16px "
+    "12px}}\n"
     ".dots{fill:var(--b)}.cell{fill:var(--cell)}.key{display:inline-block;width:18px;height:3px;vertical-align:middle;"
     "margin:0 6px 0 14px}table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;"
     "padding:5px 14px 5px 0;border-bottom:1px solid "
@@ -42,7 +46,7 @@ static const char style[] =
 /* ---- the metrics file ---- */
 
 typedef struct {
-    double *step, *loss, *rate, *smooth, *balance, *eval_step, *eval;
+    double *step, *loss, *rate, *smooth, *balance, *eval_step, *eval, *norm, *speed, *memory;
     size_t n, n_eval, capacity;
     int64_t damaged; /* lines that are left out */
     bool has_balance;
@@ -53,6 +57,21 @@ static void curves_clear(firn_context *ctx, curves *c)
 {
     firn_free(ctx, c->step);
     *c = (curves){0};
+}
+
+static void smooth(curves *c)
+{
+    double least = INFINITY, most = -INFINITY;
+
+    for (size_t i = 0; i < c->n; i++) {
+        least = fmin(least, c->loss[i]);
+        most = fmax(most, c->loss[i]);
+    }
+    for (size_t i = 0; i < c->n_eval; i++) {
+        least = fmin(least, c->eval[i]);
+        most = fmax(most, c->eval[i]);
+    }
+    firn_chart_smooth(c->loss, c->n, firn_chart_is_log(least, most), c->smooth);
 }
 
 static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
@@ -69,13 +88,14 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
         return s; /* a file that is not there has no lines */
     for (size_t i = 0; i < lines.size; i++)
         n += lines.data[i] == '\n';
-    c->step = firn_alloc_zeroed(ctx, n + 1, 7 * sizeof *c->step);
+    c->step = firn_alloc_zeroed(ctx, n + 1, 10 * sizeof *c->step);
     if (!c->step) {
         firn_jsonl_close(&lines);
         return FIRN_ERR_MEMORY;
     }
-    double **const parts[] = {&c->loss, &c->rate, &c->smooth, &c->balance, &c->eval_step, &c->eval};
-    for (size_t i = 0; i < 6; i++)
+    double **const parts[] = {&c->loss, &c->rate, &c->smooth, &c->balance, &c->eval_step,
+                              &c->eval, &c->norm, &c->speed,  &c->memory};
+    for (size_t i = 0; i < 9; i++)
         *parts[i] = c->step + (i + 1) * (n + 1);
     while ((s = firn_jsonl_next(&lines, &o)) == FIRN_ERR_FORMAT || (s == FIRN_OK && o)) {
         if (s != FIRN_OK) {
@@ -85,12 +105,11 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
         const double step = json_number_value(json_object_get(o, "step"));
         const json_t *loss = json_object_get(o, "loss"), *eval = json_object_get(o, "eval_loss");
         if (json_is_number(loss) && c->n < n) {
-            /* a moving average over the last ten steps or so, of fewer at the start */
-            const double weight = fmax(0.2, 1 / (double)(c->n + 1));
-            const double v = json_number_value(loss);
             c->step[c->n] = step;
-            c->loss[c->n] = v;
-            c->smooth[c->n] = c->n ? c->smooth[c->n - 1] + weight * (v - c->smooth[c->n - 1]) : v;
+            c->loss[c->n] = json_number_value(loss);
+            c->norm[c->n] = json_number_value(json_object_get(o, "grad_norm"));
+            c->speed[c->n] = json_number_value(json_object_get(o, "tokens_per_second"));
+            c->memory[c->n] = json_number_value(json_object_get(o, "memory")) / (1 << 20);
             c->has_balance = json_object_get(o, "router_aux_loss") != NULL;
             c->balance[c->n] = json_number_value(json_object_get(o, "router_aux_loss"));
             c->rate[c->n++] = json_number_value(json_object_get(o, "learning_rate"));
@@ -103,6 +122,8 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
         json_decref(o);
     }
     firn_jsonl_close(&lines);
+    if (s == FIRN_OK)
+        smooth(c);
     return s;
 }
 
@@ -158,6 +179,17 @@ static void loss_section(firn_text *t, const curves *c)
     firn_chart_curves(t, "step", "loss", loss, 4, true);
     firn_text_puts(t, "</div>\n<div class=\"card\"><h3>Learning rate by step</h3>\n");
     firn_chart_curves(t, "step", "learning rate", &rate, 1, false);
+    const struct {
+        const char *title, *unit;
+        const double *values;
+    } more[] = {{"Norm of the gradient by step", "norm", c->norm},
+                {"Speed by step", "tokens/s", c->speed},
+                {"Memory by step (anonymous)", "MiB", c->memory}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        const firn_curve curve = {"line a", c->step, more[i].values, c->n, false};
+        firn_text_printf(t, "</div>\n<div class=\"card\"><h3>%s</h3>\n", more[i].title);
+        firn_chart_curves(t, "step", more[i].unit, &curve, 1, i == 0);
+    }
     if (c->has_balance) {
         const firn_curve balance = {"line a", c->step, c->balance, c->n, false};
         firn_text_puts(t, "</div>\n<div class=\"card\"><h3>Router's balance by step (1: even)</h3>\n");
@@ -175,18 +207,21 @@ static void talk_row(firn_text *t, const char *name, const char *text)
 
 static void talk_section(firn_text *t, const firn_witness *before, const firn_witness *after)
 {
-    if (after->n_talks == 0)
+    const firn_witness *shown = after->n_talks ? after : before;
+
+    if (shown->n_talks == 0)
         return;
     firn_text_puts(t,
                    "<h2>What the model says</h2>\n<p>Greedy answers to prompts of the evaluation data, of the training "
                    "data where there is none.</p>\n");
-    for (int i = 0; i < after->n_talks; i++) {
+    for (int i = 0; i < shown->n_talks; i++) {
         firn_text_puts(t, "<div class=\"card\"><table class=\"talks\">\n");
-        talk_row(t, "prompt", after->talks[i].prompt);
-        talk_row(t, "in the data", after->talks[i].expected);
+        talk_row(t, "prompt", shown->talks[i].prompt);
+        talk_row(t, "in the data", shown->talks[i].expected);
         if (i < before->n_talks)
             talk_row(t, "before", before->talks[i].answer);
-        talk_row(t, "after", after->talks[i].answer);
+        if (i < after->n_talks)
+            talk_row(t, "after", after->talks[i].answer);
         firn_text_puts(t, "</table></div>\n");
     }
 }
@@ -227,7 +262,7 @@ static firn_status load_section(firn_text *t, const firn_witness *before, const 
            "tokens; darkest = 3x average or more.</p>\n");
     if (before->load)
         FIRN_TRY(load_map(t, "Before", before));
-    return load_map(t, "After", after);
+    return load_map(t, after->n_talks ? "After" : "Now", after);
 }
 
 /* ---- what moved ---- */
@@ -379,8 +414,42 @@ static void again_section(firn_text *t, const firn_run *run)
     firn_text_puts(t, "</table></div>\n");
 }
 
+/* Commands to paste. */
+static void use_section(firn_text *t, const firn_run *run)
+{
+    const char *model = run->record.options.model, *slash = strrchr(model, '/');
+
+    firn_text_puts(t, "<h2>Use it</h2>\n<div class=\"card\"><pre><code>firn generate ");
+    firn_chart_escape(t, model);
+    firn_text_puts(t, " --chat --adapter ");
+    firn_chart_escape(t, run->folder);
+    firn_text_puts(t, "/adapter.gguf\nllama-cli -m ");
+    firn_chart_escape(t, slash ? slash + 1 : model);
+    firn_text_puts(t, " --lora adapter.gguf\nfirn export ");
+    firn_chart_escape(t, model);
+    firn_text_puts(t, " ");
+    firn_chart_escape(t, run->folder);
+    firn_text_puts(t, "/adapter.gguf peft</code></pre></div>\n");
+}
+
+static void say_state(firn_text *t, const firn_run *run, bool done)
+{
+    const time_t now = time(NULL);
+    char date[64] = "";
+    struct tm local;
+
+    if (localtime_r(&now, &local))
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M", &local);
+    if (done)
+        firn_text_printf(t, "<p>Finished %s.</p>\n", date);
+    else
+        firn_text_printf(
+            t, "<p><b>Running:</b> step %lld of %lld at %s; this page is written anew at each evaluation.</p>\n",
+            (long long)run->at.step, (long long)run->record.steps, date);
+}
+
 static firn_status page(firn_text *t, const firn_run *run, const curves *c, const firn_witness *before,
-                        const firn_witness *after)
+                        const firn_witness *after, bool done)
 {
     const firn_model_info *info = firn_model_get_info(run->model);
 
@@ -399,17 +468,21 @@ static firn_status page(firn_text *t, const firn_run *run, const curves *c, cons
     const char *slash = strrchr(run->record.data.path, '/');
     firn_chart_escape(t, slash ? slash + 1 : run->record.data.path);
     firn_text_puts(t, "</p>\n");
+    say_state(t, run, done);
     tiles(t, run, c);
     loss_section(t, c);
     talk_section(t, before, after);
     FIRN_TRY(load_section(t, before, after));
-    FIRN_TRY(update_section(t, run));
+    if (done) { /* what moved takes as long as some steps to find */
+        FIRN_TRY(update_section(t, run));
+        use_section(t, run);
+    }
     again_section(t, run);
     firn_text_puts(t, "</main></body></html>\n");
     return t->status;
 }
 
-firn_status firn_report_write(firn_run *run, const firn_witness *before, const firn_witness *after)
+static firn_status write_page(firn_run *run, const firn_witness *before, const firn_witness *after, bool done)
 {
     char path[FIRN_PATH_BYTES];
     firn_text t;
@@ -417,11 +490,11 @@ firn_status firn_report_write(firn_run *run, const firn_witness *before, const f
 
     firn_text_init(&t, run->ctx, 0);
     firn_status s = read_curves(run->ctx, run->folder, &c);
-    if (c.damaged)
+    if (c.damaged && done)
         firn_run_say(run, "warning: the report leaves out %lld lines of metrics.jsonl that are damaged",
                      (long long)c.damaged);
     if (s == FIRN_OK)
-        s = page(&t, run, &c, before, after);
+        s = page(&t, run, &c, before, after, done);
     if (s == FIRN_OK)
         s = firn_run_path(run->ctx, run->folder, "report.html", path);
     if (s == FIRN_OK)
@@ -429,4 +502,14 @@ firn_status firn_report_write(firn_run *run, const firn_witness *before, const f
     curves_clear(run->ctx, &c);
     firn_text_free(&t);
     return s;
+}
+
+firn_status firn_report_write(firn_run *run, const firn_witness *before, const firn_witness *after)
+{
+    return write_page(run, before, after, true);
+}
+
+firn_status firn_report_update(firn_run *run, const firn_witness *before, const firn_witness *now)
+{
+    return write_page(run, before, now, false);
 }

@@ -41,6 +41,23 @@ static double epochs_done(const firn_run *run)
     return (double)run->at.epoch + (known ? (double)run->at.window / (double)run->packing.n_windows : 0);
 }
 
+static firn_status write_events(firn_run *run, const firn_step_result *step, double eval_loss, uint64_t memory)
+{
+    const firn_scalar scalars[] = {
+        {"loss/train", step ? step->loss : NAN},
+        {"loss/eval", eval_loss},
+        {"step/learning_rate", step ? step->learning_rate : NAN},
+        {"step/grad_norm", step ? step->grad_norm : NAN},
+        {"step/epoch", step ? epochs_done(run) : NAN},
+        {"router/aux_loss", step ? step->router[0] : NAN},
+        {"router/z_loss", step ? step->router[1] : NAN},
+        {"machine/tokens_per_second", step ? (double)step->tokens / step->seconds : NAN},
+        {"machine/memory", memory ? (double)memory : NAN},
+    };
+
+    return firn_events_add(&run->events, run->at.step, scalars, sizeof scalars / sizeof *scalars);
+}
+
 static firn_status write_metrics(firn_run *run, const firn_step_result *step, double eval_loss)
 {
     const uint64_t memory = firn_memory_anonymous();
@@ -67,7 +84,8 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
     firn_text_puts(&line, "}\n");
     const firn_status s = firn_metrics_line(&run->metrics, &line);
     firn_text_free(&line);
-    return forgive(run, s);
+    FIRN_TRY(forgive(run, s));
+    return forgive(run, write_events(run, step, eval_loss, memory));
 }
 
 static void show_progress(firn_run *run, const firn_step_result *step, double seconds_left)
@@ -206,11 +224,33 @@ static firn_status expect_still(firn_run *run)
     return s == FIRN_OK ? s : firn_fail_in(run->ctx, s, "step %lld", (long long)run->at.step);
 }
 
-static firn_status one_step(firn_run *run, double begin, int64_t done_before)
+/* For firn watch: as before.json, of the newest evaluation; answers only when the run is done. */
+static firn_status write_latest(firn_run *run, const firn_witness *now)
+{
+    char path[FIRN_PATH_BYTES];
+
+    FIRN_TRY(firn_run_path(run->ctx, run->folder, "latest.json", path));
+    return firn_json_write(run->ctx, path, firn_witness_to_json(now));
+}
+
+/* What can be looked at while the run goes on: the page, and the experts' load of the evaluation that was just done. */
+static firn_status show_state(firn_run *run, const firn_witness *before, bool evaluated)
+{
+    const firn_model_info *info = firn_model_get_info(run->model);
+    firn_witness now = {.ctx = run->ctx, .n_layer = info->n_layer, .n_expert = info->n_expert};
+
+    now.load = evaluated ? firn_session_expert_load(run->session) : NULL; /* borrowed */
+    if (!now.load)
+        now.n_layer = now.n_expert = 0;
+    FIRN_TRY(forgive(run, write_latest(run, &now)));
+    return forgive(run, firn_report_update(run, before, &now));
+}
+
+static firn_status one_step(firn_run *run, const firn_witness *before, double begin, int64_t done_before)
 {
     const firn_train_options *o = &run->record.options;
     const bool last = run->at.step + 1 == run->record.steps;
-    const bool proof = run->at.step < 2;
+    const bool proof = run->at.step < 2, shown = last || (o->eval_every > 0 && (run->at.step + 1) % o->eval_every == 0);
     const firn_model_info *info = firn_model_get_info(run->model);
     int64_t *load = firn_session_expert_load(run->session);
     firn_step_result step;
@@ -224,7 +264,7 @@ static firn_status one_step(firn_run *run, double begin, int64_t done_before)
     run->last_loss = step.loss;
     if (proof)
         FIRN_TRY(prove(run));
-    if (last || (o->eval_every > 0 && run->at.step % o->eval_every == 0)) {
+    if (shown) {
         FIRN_TRY(firn_run_evaluate(run, &eval_loss));
         run->at.eval_loss = eval_loss;
     }
@@ -234,10 +274,10 @@ static firn_status one_step(firn_run *run, double begin, int64_t done_before)
                   passed / (double)(run->at.step - done_before) * (double)(run->record.steps - run->at.step));
     if (last || (o->save_every > 0 && run->at.step % o->save_every == 0))
         FIRN_TRY(save(run));
-    return FIRN_OK;
+    return shown && !last ? show_state(run, before, !isnan(eval_loss)) : FIRN_OK;
 }
 
-static firn_status train(firn_run *run, bool *stopped)
+static firn_status train(firn_run *run, const firn_witness *before, bool *stopped)
 {
     const double begin = firn_seconds();
     const int64_t done_before = run->at.step;
@@ -248,7 +288,7 @@ static firn_status train(firn_run *run, bool *stopped)
             *stopped = true;
             return run->at.step > 0 ? save(run) : FIRN_OK;
         }
-        FIRN_TRY(one_step(run, begin, done_before));
+        FIRN_TRY(one_step(run, before, begin, done_before));
     }
     return FIRN_OK;
 }
@@ -351,6 +391,8 @@ static firn_status finish(firn_run *run, const firn_witness *before)
         s = firn_report_write(run, before, &after);
     if (s == FIRN_OK)
         s = expect_still(run);
+    if (s == FIRN_OK)
+        s = forgive(run, write_latest(run, &after));
     firn_witness_clear(&after);
     FIRN_TRY(s);
     run->record.finished = true;
@@ -380,13 +422,14 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "the run has done %lld steps already, more than the %lld wanted",
                          (long long)run->at.step, (long long)run->record.steps);
     FIRN_TRY(forgive(run, firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics)));
+    FIRN_TRY(forgive(run, firn_events_open(run->ctx, run->folder, run->at.step, &run->events)));
     if (run->metrics.note[0])
         firn_run_say(run, "warning: %s", run->metrics.note);
     if (run->at.step == 0)
         FIRN_TRY(look_before(run, before));
     if (run->flags & FIRN_TRAIN_PROFILE)
         firn_device_profile(run->device, true);
-    FIRN_TRY(train(run, &stopped));
+    FIRN_TRY(train(run, before, &stopped));
     if (run->flags & FIRN_TRAIN_PROFILE) {
         FIRN_TRY(say_profile(run));
         firn_device_profile(run->device, false);
@@ -445,7 +488,7 @@ static firn_train_result no_result(void)
 static firn_status begin(firn_run *run, firn_context *ctx, int flags, const firn_watch *watch,
                          const firn_train_result *result)
 {
-    *run = (firn_run){.ctx = ctx, .flags = flags, .packed = -1, .metrics.fd = -1};
+    *run = (firn_run){.ctx = ctx, .flags = flags, .packed = -1, .metrics.fd = -1, .events.fd = -1};
     firn_arena_init(&run->arena, ctx, 0);
     run->last_loss = run->at.eval_loss_before = run->at.eval_loss = NAN;
     FIRN_TRY(FIRN_ROOM(ctx, firn_train_result, report, result));

@@ -5,6 +5,7 @@
 #include "core/lock.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
+#include "train/events.h"
 #include "train/language.h"
 #include "train/optimizer.h"
 #include "train/record.h"
@@ -42,6 +43,7 @@ typedef struct {
     firn_position at;
     double last_loss; /* of the last step; NAN before the first of this process */
     firn_metrics metrics;
+    firn_events events;
     bool metrics_failed; /* and that was said */
 } firn_run;
 

@@ -170,6 +170,7 @@ firn_status firn_run_open(firn_run *run)
 void firn_run_close(firn_run *run)
 {
     firn_metrics_close(&run->metrics);
+    firn_events_close(&run->events);
     firn_lock_drop(run->lock);
     firn_session_destroy(run->session);
     firn_optimizer_destroy(run->optimizer);
