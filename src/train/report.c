@@ -97,7 +97,8 @@ static firn_status read_curves(firn_context *ctx, const char *folder, curves *c)
                               &c->eval, &c->norm, &c->speed,  &c->memory};
     for (size_t i = 0; i < 9; i++)
         *parts[i] = c->step + (i + 1) * (n + 1);
-    while ((s = firn_jsonl_next(&lines, &o)) == FIRN_ERR_FORMAT || (s == FIRN_OK && o)) {
+    const bool there = s == FIRN_OK;
+    for (s = FIRN_OK; there && ((s = firn_jsonl_next(&lines, &o)) == FIRN_ERR_FORMAT || (s == FIRN_OK && o));) {
         if (s != FIRN_OK) {
             c->damaged++;
             continue;
