@@ -57,6 +57,9 @@ typedef struct {
 /* Whether `name` (n bytes) is one of the option's spellings. */
 bool cmd_option_named(const cmd_option *option, const char *name, size_t n);
 
+/* Columns of the terminal behind a descriptor; 80 where it is none or does not say. */
+int cmd_columns(int fd);
+
 /* Prints "firn: sentence" on standard error and returns 1. */
 int cmd_fail(const char *format, ...) FIRN_PRINTF(1, 2);
 /* The same with the context's sentence. */

@@ -2,7 +2,6 @@
  * from where the command takes them. */
 #include "complete.h"
 
-#include "core/nearest.h"
 #include "firn/graph.h"
 #include "firn/kernels.h"
 #include "firn/model.h"
@@ -42,6 +41,17 @@ static void shapes(const char *typed)
         cmd_complete_word(firn_random_shape_at(i)->name, typed, firn_random_shape_at(i)->arch);
 }
 
+static void devices(const char *typed)
+{
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+    firn_device_info d = {.size = sizeof d};
+
+    for (int i = 0; ctx && i < firn_device_count(); i++)
+        if (firn_device_describe(ctx, i, &d) == FIRN_OK && !d.error[0])
+            cmd_complete_word(d.name, typed, d.about);
+    firn_context_destroy(ctx);
+}
+
 /* A list with commas: what stands before the last one is kept. */
 static void targets(const char *typed)
 {
@@ -67,7 +77,7 @@ static void values(const cmd_option *o, const char *typed)
     else if (strcmp(o->name, "--targets") == 0)
         targets(typed);
     else if (strcmp(o->name, "--device") == 0)
-        cmd_complete_word("CPU", typed, NULL);
+        devices(typed);
 }
 
 /* What arguments without a dash may be, where they are no files: command, place, words. */

@@ -1,6 +1,5 @@
 /* firn finetune: the options, what a person sees while it runs, and Ctrl-C. The run itself is train/run.c. */
 #include "cmd.h"
-#include "complete.h"
 #include "core/leftover.h"
 #include "core/machine.h"
 #include "train/options.h"
@@ -9,7 +8,6 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* ---- stopping: the first signal ends the run with a checkpoint, a second Ctrl-C or SIGTERM at once ---- */
@@ -85,18 +83,13 @@ static void figures(firn_text *t, const firn_progress *p)
     }
 }
 
-static int columns(void)
-{
-    struct winsize size;
-
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
-}
-
 static void draw_bar(const firn_progress *p, const char *right)
 {
     char left[48];
     const int n = snprintf(left, sizeof left, "%lld/%lld ", (long long)p->step, (long long)p->steps);
-    const int room = columns() - n - (int)strlen(right) - 4, width = room < 8 ? 0 : room > 40 ? 40 : room;
+    const int room = cmd_columns(STDERR_FILENO) - n - (int)strlen(right) - 4, width = room < 8    ? 0
+                                                                                      : room > 40 ? 40
+                                                                                                  : room;
 
     fprintf(stderr, "\r%s", left);
     if (width) {
@@ -187,35 +180,29 @@ static int finish(const firn_train_result *r, const char *folder)
     return 0;
 }
 
-/* Options of the file that --config names, before those of the command line are read over them. Its texts stay in
- * `kept`, with a context of its own. */
-static bool read_config(int argc, char **argv, firn_arena *kept, firn_train_options *options)
+/* What the command line leaves unset is taken from the file. Its texts stay in `kept`, with a context of its own. */
+static bool read_config(const char *path, firn_arena *kept, firn_train_options *options)
 {
-    const char *path = NULL;
-
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strncmp(argv[i], "--config=", 9) == 0)
-            path = argv[i] + 9;
-        else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
-            path = argv[i + 1];
-    }
-    if (!path || cmd_completing)
-        return true;
+    firn_train_options theirs;
     firn_context *ctx = cmd_context(1);
+
     if (!ctx)
         return false;
     firn_arena_init(kept, ctx, 0);
-    return firn_train_options_read(kept, path, options) == FIRN_OK || (cmd_fail_ctx(ctx), false);
+    if (firn_train_options_read(kept, path, &theirs) != FIRN_OK)
+        return cmd_fail_ctx(ctx), false;
+    firn_train_options_fill(options, &theirs);
+    return true;
 }
 
-static int finetune(int argc, char **argv, firn_train_options *options)
+static int finetune(int argc, char **argv, firn_train_options *options, firn_arena *kept)
 {
     cmd_option list[MAX_OPTIONS];
     char names[MAX_OPTIONS][NAME_BYTES];
     const char *resume = NULL;
     int64_t threads = 0;
     bool profile = false, dry_run = false;
-    const char *config = NULL; /* read before */
+    const char *config = NULL;
     int n = add_options(list, names, options), status;
     const cmd_option more[] = {
         {"--config", 's', &config, "F.json",
@@ -239,6 +226,8 @@ static int finetune(int argc, char **argv, firn_train_options *options)
         list, 0, 0};
     if (!cmd_parse(&spec, argc, argv, &n, &status))
         return status;
+    if (config && !read_config(config, kept, options))
+        return 1;
 
     for (int i = 0; resume && i < firn_n_train_options; i++)
         if (!firn_train_option_table[i].resumable && firn_train_option_is_set(options, &firn_train_option_table[i]))
@@ -271,7 +260,7 @@ int cmd_finetune(int argc, char **argv)
     firn_arena kept = {0};
 
     firn_train_options_init(&options);
-    const int status = read_config(argc, argv, &kept, &options) ? finetune(argc, argv, &options) : 1;
+    const int status = finetune(argc, argv, &options, &kept);
     if (kept.ctx) {
         firn_context *ctx = kept.ctx;
         firn_arena_clear(&kept);

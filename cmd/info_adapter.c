@@ -2,7 +2,9 @@
  * See info_adapter.h. */
 #include "info_adapter.h"
 
+#include "core/graph.h"
 #include "json.h"
+#include "train/checkpoint.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,23 +24,6 @@ static void add_rank(cmd_adapter *a, int64_t rank)
     a->rank_min = a->n_tensors == 0 || rank < a->rank_min ? rank : a->rank_min;
     a->rank_max = rank > a->rank_max ? rank : a->rank_max;
     a->n_tensors++;
-}
-
-/* Lines "NAME n_in n_out n_expert rank ..." */
-static void read_layout(firn_string layout, cmd_adapter *a)
-{
-    const char *end = layout.data + layout.size;
-
-    for (const char *line = layout.data; line < end;) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        const size_t n = (size_t)((stop ? stop : end) - line);
-        char text[512];
-        long long numbers[4];
-        snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text ? n : sizeof text - 1), line);
-        if (sscanf(text, "%*s %lld %lld %lld %lld", &numbers[0], &numbers[1], &numbers[2], &numbers[3]) == 4)
-            add_rank(a, numbers[3]);
-        line += n + 1;
-    }
 }
 
 static bool number(const firn_gguf *g, const char *key, firn_kv_type type, void *value)
@@ -74,11 +59,14 @@ bool cmd_adapter_read(const char *path, const firn_gguf *g, cmd_adapter *a)
     a->checkpoint = is_text(g, "general.type", "firn.checkpoint");
     if (!a->checkpoint && !is_text(g, "general.type", "adapter"))
         return false;
+    char tensor[FIRN_MAX_NAME];
+    int64_t rank;
     const firn_kv *alpha = firn_gguf_kv(g, "adapter.lora.alpha"), *layout = firn_gguf_kv(g, "firn.layout");
     if (alpha && alpha->type == FIRN_KV_F32)
         memcpy(&a->alpha, alpha->data, sizeof a->alpha);
     if (a->checkpoint && layout && layout->type == FIRN_KV_STRING)
-        read_layout(layout->strings[0], a);
+        for (size_t at = 0; firn_checkpoint_layout_next(layout->strings[0], &at, tensor, &rank);)
+            add_rank(a, rank);
     for (size_t i = 0; !a->checkpoint && i < firn_gguf_n_tensors(g); i++) {
         const firn_gguf_tensor *t = firn_gguf_tensor_at(g, i);
         const size_t n = strlen(t->name);

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -132,8 +131,7 @@ static firn_status look(run_seen *r)
 
 static int columns(void)
 {
-    struct winsize size;
-    const int n = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    const int n = cmd_columns(STDOUT_FILENO);
 
     return n > MOST_COLUMNS ? MOST_COLUMNS : n < LEAST_COLUMNS ? LEAST_COLUMNS : n;
 }

@@ -580,26 +580,15 @@ static firn_status check_names(const loading *l)
     return FIRN_OK;
 }
 
-/* "NAME n_in n_out n_expert rank ..." of a checkpoint's layout, for the tensor: its rank; 0 where it is not there. */
+/* The tensor's rank by a checkpoint's layout; 0 where it is not there. */
 static int64_t rank_in(firn_string layout, const char *tensor)
 {
-    const size_t n = strlen(tensor);
-    const char *end = layout.data + layout.size;
+    char name[FIRN_MAX_NAME];
+    int64_t rank;
 
-    for (const char *line = layout.data; line < end;) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        const size_t length = (size_t)((stop ? stop : end) - line);
-        long long numbers[4];
-        char text[256];
-        if (length > n && line[n] == ' ' && memcmp(line, tensor, n) == 0 && length - n < sizeof text) {
-            memcpy(text, line + n, length - n);
-            text[length - n] = 0;
-            if (sscanf(text, "%lld %lld %lld %lld", &numbers[0], &numbers[1], &numbers[2], &numbers[3]) == 4 &&
-                numbers[3] >= 1 && numbers[3] <= MAX_RANK)
-                return numbers[3];
-        }
-        line += length + 1;
-    }
+    for (size_t at = 0; firn_checkpoint_layout_next(layout, &at, name, &rank);)
+        if (strcmp(name, tensor) == 0)
+            return rank >= 1 && rank <= MAX_RANK ? rank : 0;
     return 0;
 }
 

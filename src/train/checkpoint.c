@@ -31,6 +31,30 @@ static void layout(firn_context *ctx, const firn_adapter *adapter, firn_text *te
     }
 }
 
+bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank)
+{
+    while (*at < layout.size) {
+        const char *line = layout.data + *at, *stop = memchr(line, '\n', layout.size - *at);
+        const size_t n = stop ? (size_t)(stop - line) : layout.size - *at;
+        const char *blank = memchr(line, ' ', n);
+        const size_t name = blank ? (size_t)(blank - line) : n;
+        long long n_in, n_out, n_expert, r;
+        char numbers[128];
+        *at += n + 1;
+        if (name == 0 || name >= FIRN_MAX_NAME || n - name >= sizeof numbers)
+            continue;
+        memcpy(numbers, line + name, n - name);
+        numbers[n - name] = 0;
+        if (sscanf(numbers, "%lld %lld %lld %lld", &n_in, &n_out, &n_expert, &r) != 4)
+            continue;
+        memcpy(tensor, line, name);
+        tensor[name] = 0;
+        *rank = r;
+        return true;
+    }
+    return false;
+}
+
 static firn_status path_of(firn_context *ctx, const char *folder, int64_t step, char *path)
 {
     if (snprintf(path, PATH_BYTES, "%s/step-%08lld.gguf", folder, (long long)step) >= PATH_BYTES)

@@ -22,6 +22,9 @@ firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const f
 firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
 /* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
 void firn_checkpoint_sweep(const char *folder);
+/* The next line of a checkpoint's firn.layout from *at on, which moves behind it: a tensor that is adapted, its name
+ * with a NUL in tensor [FIRN_MAX_NAME], and the rank. Lines that are none are passed over; false at the end. */
+bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank);
 /* The adapter's values alone, from an open checkpoint into an adapter of its layout; whole and finite, or refused. */
 firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *gguf, firn_adapter *adapter);
 /* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. A file whose hash or values are

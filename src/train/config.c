@@ -34,3 +34,28 @@ firn_status firn_train_options_read(firn_arena *arena, const char *path, firn_tr
     json_decref(json);
     return s;
 }
+
+static bool contradicts(const firn_train_options *set, const char *name)
+{
+    const bool of_adapter = strcmp(name, "rank") == 0 || strcmp(name, "alpha") == 0 || strcmp(name, "targets") == 0;
+
+    return (of_adapter && set->adapter) || (strcmp(name, "steps") == 0 && !isnan(set->epochs)) ||
+           (strcmp(name, "eval_data") == 0 && !isnan(set->eval_split)) ||
+           (strcmp(name, "eval_split") == 0 && set->eval_data);
+}
+
+void firn_train_options_fill(firn_train_options *options, const firn_train_options *from)
+{
+    const firn_train_options set = *options;
+
+    for (int i = 0; i < firn_n_train_options; i++) {
+        const firn_train_option *o = &firn_train_option_table[i];
+        const size_t size = o->kind == 's'   ? sizeof(const char *)
+                            : o->kind == 'i' ? sizeof(int64_t)
+                            : o->kind == 'f' ? sizeof(double)
+                            : o->kind == 'l' ? sizeof(firn_strings)
+                                             : sizeof(bool);
+        if (!firn_train_option_is_set(&set, o) && !contradicts(&set, o->name))
+            memcpy((char *)options + o->offset, (const char *)from + o->offset, size);
+    }
+}

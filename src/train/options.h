@@ -52,6 +52,9 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
 /* From a JSON file: an object of options by name ('-' or '_'), or a run's run.json, whose folder is left out. The rest
  * is unset. */
 firn_status firn_train_options_read(firn_arena *arena, const char *path, firn_train_options *options);
+/* What is unset is taken from `from`, but for what contradicts something that is set: steps beside epochs; evaluation
+ * data beside a split; rank, alpha and targets beside an adapter to go on from. */
+void firn_train_options_fill(firn_train_options *options, const firn_train_options *from);
 
 /* "6G", "1.5g", "800M", "123456": K, M, G, T are powers of 1024; a B or iB behind is fine. */
 firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes);

@@ -35,12 +35,15 @@ static void last_stretch(const firn_data *data, const firn_sample *s, int32_t *b
         *begin = *end / 2 < 16 ? *end / 2 : 16;
 }
 
-static firn_status text_of(firn_run *run, const int32_t *ids, size_t n, char **text)
+/* cut: it goes on. */
+static firn_status text_of(firn_run *run, const int32_t *ids, size_t n, bool cut, char **text)
 {
     firn_text t;
 
     firn_text_init(&t, run->ctx, 0);
     firn_status s = firn_detokenize(run->ctx, firn_language_tokenizer(run->language), ids, n, &t);
+    if (cut)
+        firn_text_puts(&t, "...");
     s = s == FIRN_OK ? t.status : s;
     *text = s == FIRN_OK ? firn_strdup(run->ctx, firn_text_cstr(&t)) : NULL;
     firn_text_free(&t);
@@ -76,7 +79,7 @@ static firn_status answer(firn_run *run, firn_generator *generator, const int32_
             break;
         FIRN_TRY(firn_generator_feed(generator, &id, 1, &logits));
     }
-    return text_of(run, out, n_out, text);
+    return text_of(run, out, n_out, n_out == FIRN_TALK_TOKENS, text);
 }
 
 firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
@@ -102,9 +105,9 @@ firn_status firn_witness_talk(firn_run *run, firn_witness *w, bool last)
         *talk = (firn_talk){0};
         firn_data_ids(data, sample, tokens);
         last_stretch(data, sample, &begin, &end);
-        s = text_of(run, tokens, (size_t)begin, &talk->prompt);
+        s = text_of(run, tokens, (size_t)begin, false, &talk->prompt);
         if (s == FIRN_OK)
-            s = text_of(run, tokens + begin, (size_t)(end - begin), &talk->expected);
+            s = text_of(run, tokens + begin, (size_t)(end - begin), false, &talk->expected);
         if (s == FIRN_OK)
             s = answer(run, generator, tokens, begin, &talk->answer);
     }

@@ -4,6 +4,7 @@
 #include "firn/gguf.h"
 #include "unit/command.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 
 static void has(const char *text, const char *words)
@@ -132,6 +133,8 @@ static void shells_are_told_what_may_follow(void **state)
     assert_string_equal(out, "");
     assert_int_equal(firn("--complete eval m --precision b"), 0);
     assert_string_equal(out, "bf16\n");
+    assert_int_equal(firn("--complete eval m --device CP"), 0);
+    assert_memory_equal(out, "CPU\t", 4);
     assert_int_equal(firn("--complete nothing x"), 0);
     assert_string_equal(out, "");
     assert_int_equal(firn("--complete"), 0);
@@ -269,6 +272,32 @@ static void a_run_leaves_things_to_use(void **state)
         "\nschedule 8 steps in place of 6 change the learning rate: step 5 has 0.0005, it would have had 0.00025\n");
 }
 
+/* On a terminal the progress bar stands there again behind each line that is said. */
+static void the_bar_stays(void **state)
+{
+    static char seen[1 << 16];
+    size_t n = 0;
+
+    (void)state;
+    assert_int_equal(firn("init --like tiny-qwen3moe m.gguf"), 0);
+    write_lines("d.jsonl", 40);
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    char command[512];
+    snprintf(command, sizeof command, "cd %s && %s/firn " TRAIN "--output bar --steps 4 --eval-every 2 2>%s >out",
+             folder, FIRN_BIN_DIR, ptsname(master));
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    for (ssize_t k; n < sizeof seen - 1 && (k = read(master, seen + n, sizeof seen - 1 - n)) > 0;) /* EIO: it ended */
+        n += (size_t)k;
+    assert_int_equal(pclose(f), 0);
+    close(master);
+    const char *bar = strstr(seen, "\r1/4 ["), *said = strstr(seen, "step 2: ");
+    assert_non_null(bar);
+    assert_true(said && said > bar);
+    assert_memory_equal(strchr(said, '\n') + 1, "\r1/4 [", 6);
+}
+
 static void options_come_from_a_file(void **state)
 {
     (void)state;
@@ -285,6 +314,10 @@ static void options_come_from_a_file(void **state)
     char command[256];
     snprintf(command, sizeof command, "cmp -s %s/one/adapter.gguf %s/two/adapter.gguf", folder, folder);
     assert_int_equal(system(command), 0);
+    write_lines("few.jsonl", 7); /* those of the command line take the file's place */
+    assert_int_equal(firn("finetune --config one/run.json --data few.jsonl --output three --dry-run --epochs 1"), 0);
+    has(err, " 7 samples, ");
+    assert_int_equal(firn("finetune --config one/run.json --adapter one/adapter.gguf --output three --dry-run"), 0);
     assert_int_equal(firn("finetune --config one/run.json"), 2);
     has(err, "--output DIR is missing");
     write_text("bad.json", "{\"lr\": 1}");
@@ -349,6 +382,7 @@ int main(void)
         cmocka_unit_test(files_of_other_kinds_are_recognized),
         cmocka_unit_test(a_plan_says_what_to_do),
         cmocka_unit_test(a_run_leaves_things_to_use),
+        cmocka_unit_test(the_bar_stays),
         cmocka_unit_test(options_come_from_a_file),
         cmocka_unit_test(adapters_that_mean_something_else_are_refused),
     };
