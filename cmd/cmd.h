@@ -54,6 +54,8 @@ typedef struct {
         "--threads", 'i', &(c).threads, "N", "threads (default: all processors; no more than these)", 1, 1024          \
     }
 
+/* Frees what cmd_parse made of lists; when the command is done. */
+void cmd_forget_lists(void);
 /* Whether `name` (n bytes) is one of the option's spellings. */
 bool cmd_option_named(const cmd_option *option, const char *name, size_t n);
 

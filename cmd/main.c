@@ -198,6 +198,7 @@ int main(int argc, char **argv)
     if (check_stack() != 0)
         return 1;
     const int status = run(argc, argv);
+    cmd_forget_lists();
     if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk: what was said is not there */
         return status ? status : cmd_fail("cannot write to standard output");
     if (status == 0 && firn_map_last_fault()[0])

@@ -162,6 +162,34 @@ static bool in_range(const cmd_option *o, double x)
     return !(o->min < o->max) || (x >= o->min && x <= o->max);
 }
 
+/* Items of the lists that were given: they belong to the command line, and live as long as the command. */
+enum { MOST_LISTS = 8 };
+static const char **lists[MOST_LISTS];
+static int n_lists;
+
+void cmd_forget_lists(void)
+{
+    while (n_lists > 0)
+        free((void *)(uintptr_t)lists[--n_lists]);
+}
+
+static bool append(cmd_list *list, const char *text)
+{
+    int k = 0;
+
+    while (k < n_lists && lists[k] != list->items)
+        k++;
+    if (k == MOST_LISTS)
+        return false;
+    const char **items = realloc((void *)(uintptr_t)list->items, ((size_t)list->n + 1) * sizeof *items);
+    if (!items)
+        return false;
+    items[list->n++] = text;
+    list->items = lists[k] = items;
+    n_lists += k == n_lists;
+    return true;
+}
+
 /* 0, or the exit status after a printed sentence. */
 static int store(const char *command, const cmd_option *o, const char *name, const char *text)
 {
@@ -171,15 +199,8 @@ static int store(const char *command, const cmd_option *o, const char *name, con
     case 's':
         *(const char **)o->value = text;
         return 0;
-    case 'l': {
-        cmd_list *list = o->value;
-        const char **items = realloc((void *)(uintptr_t)list->items, ((size_t)list->n + 1) * sizeof *items);
-        if (!items)
-            return cmd_fail("out of memory");
-        items[list->n++] = text;
-        list->items = items;
-        return 0;
-    }
+    case 'l':
+        return append(o->value, text) ? 0 : cmd_fail("out of memory");
     case 'i': {
         errno = 0;
         const long long v = strtoll(text, &end, 10);

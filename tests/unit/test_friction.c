@@ -151,7 +151,8 @@ static void write_bytes(const char *name, const void *bytes, size_t n)
 static void files_of_other_kinds_are_recognized(void **state)
 {
     (void)state;
-    write_bytes("m.safetensors", "\x40\0\0\0\0\0\0\0{\"a\": {\"dtype\": \"F32\", \"shape\": [1]}}", 48);
+    static const char safetensors[] = "\x40\0\0\0\0\0\0\0{\"a\": {\"dtype\": \"F32\", \"shape\": [1]}}";
+    write_bytes("m.safetensors", safetensors, sizeof safetensors);
     assert_int_equal(firn("info m.safetensors"), 1);
     assert_string_equal(err,
                         "firn: m.safetensors: this is no GGUF file but a safetensors file: convert the model's folder "
