@@ -330,7 +330,7 @@ static bool says_nothing(const json_t *m)
     return n == 0;
 }
 
-static firn_status read_reasoning(const reader *r, json_t *m, bool keep, int64_t *left_out)
+static firn_status read_reasoning(const reader *r, json_t *m, bool keep, int64_t *left_out, json_t **thought_beside)
 {
     const firn_chat_forms *f = &r->t->forms;
     json_t *content = json_incref(json_object_get(m, "content")), *found = take_reasoning(m);
@@ -345,17 +345,7 @@ static firn_status read_reasoning(const reader *r, json_t *m, bool keep, int64_t
     } else if (keep && found && f->reasoning) {
         ok = json_object_set(m, f->reasoning, found) == 0;
     } else if (keep && found && f->blocks && s && !memmem(s, n, "</think>", 8)) {
-        firn_text text;
-        const char *words = json_string_value(found);
-        size_t n_words = json_string_length(found);
-        trim(&words, &n_words);
-        firn_text_init(&text, r->ctx, 0);
-        firn_text_puts(&text, "<think>\n");
-        firn_text_append(&text, words, n_words);
-        firn_text_puts(&text, "\n</think>\n\n");
-        firn_text_append(&text, s, n);
-        ok = text.status == FIRN_OK && set_text(m, "content", text.data, text.size);
-        firn_text_free(&text);
+        *thought_beside = json_incref(found);
     } else if (keep && found) {
         ++*left_out;
     } else if (keep && f->reasoning && !f->blocks && s && firn_thought_block(s, n, &thought, &n_thought, &rest)) {
@@ -410,7 +400,7 @@ static firn_status read_message(const reader *r, json_t *m, bool keep, firn_conv
     FIRN_TRY(read_weight(r, m, assistant, &c->marks[r->i].trained));
     FIRN_TRY(read_content(r, m));
     FIRN_TRY(read_calls(r, m));
-    return assistant ? read_reasoning(r, m, keep, &c->left_out) : FIRN_OK;
+    return assistant ? read_reasoning(r, m, keep, &c->left_out, &c->marks[r->i].thought) : FIRN_OK;
 }
 
 static bool has_role(const json_t *m, const char *role)
@@ -442,7 +432,9 @@ static firn_status fold_system(const reader *r, json_t *list, firn_message_mark 
         firn_text_free(&text);
         if (!ok || json_array_remove(list, i) != 0)
             return out_of_memory(r->ctx);
+        /* a system message has no thought; the last mark is one too many now */
         memmove(marks + i, marks + i + 1, (json_array_size(list) - i) * sizeof *marks);
+        marks[json_array_size(list)].thought = NULL;
         i--;
     }
     return FIRN_OK;
@@ -462,6 +454,7 @@ static firn_status read_messages(const firn_template *t, json_t *v, bool keep, f
     if (s == FIRN_OK) {
         c->marks = firn_alloc_zeroed(t->ctx, json_array_size(given) + 1, sizeof *c->marks);
         s = c->marks ? FIRN_OK : FIRN_ERR_MEMORY;
+        c->n_marks = c->marks ? json_array_size(given) : 0;
     }
     json_array_foreach(given, r.i, message)
     {
@@ -566,6 +559,8 @@ firn_status firn_conversation_read(const firn_template *t, const json_t *given, 
 void firn_conversation_free(firn_context *ctx, firn_conversation *c)
 {
     json_decref(c->variables);
+    for (size_t i = 0; i < c->n_marks; i++)
+        json_decref(c->marks[i].thought);
     firn_free(ctx, c->marks);
     *c = (firn_conversation){0};
 }

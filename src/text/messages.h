@@ -11,7 +11,8 @@
  * - role developer becomes system where the template has no such role, function becomes tool; what a system message
  *   says goes in front of the user's words where the template shows none
  * - reasoning (reasoning_content, thinking, reasoning, or a <think> block at the start of the content) goes under the
- *   name that the template knows, or into such a block where it reads those; else it is left out and counted
+ *   name that the template knows; where it knows none, but reads such blocks, beside the message; else it is left out
+ * and counted
  * - enable_thinking is true where it is not given */
 #ifndef FIRN_TEXT_MESSAGES_H
 #define FIRN_TEXT_MESSAGES_H
@@ -28,12 +29,16 @@ firn_status firn_chat_variables(firn_context *ctx, const json_t *given, const ch
 typedef struct {
     size_t number; /* in what was given, from 1 */
     bool trained;  /* false: "train": false or "weight": 0 */
+    /* Reasoning that the template knows by no key, but may ask for (it treats blocks); not in the message, as a server
+     * does not show it either. NULL: none. */
+    json_t *thought;
 } firn_message_mark;
 
 typedef struct {
     json_t *variables;        /* of the template, `messages` among them */
-    firn_message_mark *marks; /* [messages] */
-    int64_t left_out;         /* messages whose reasoning the template has no place for */
+    firn_message_mark *marks; /* [n_marks], at least as many as messages */
+    size_t n_marks;
+    int64_t left_out; /* messages whose reasoning the template has no place for */
 } firn_conversation;
 
 /* The same, in the template's forms. keep_reasoning false: all reasoning is left out (not counted).

@@ -20,9 +20,43 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
+/* What the message thinks, in it or beside it. */
+static bool reasoning_of(const firn_finder *f, const turn *t, const char **words, size_t *n)
+{
+    const json_t *thought = f->marks[t->i].thought;
+
+    if (!thought)
+        return firn_message_reasoning(f->t, t->message, words, n);
+    *words = json_string_value(thought);
+    *n = json_string_length(thought);
+    while (*n && is_space(**words)) {
+        ++*words;
+        --*n;
+    }
+    while (*n && is_space((*words)[*n - 1]))
+        --*n;
+    return *n > 0;
+}
+
 static bool is_plain(const json_t *message)
 {
     return json_is_string(json_object_get(message, "content")) && !json_object_get(message, "tool_calls");
+}
+
+/* What the tag does that the prompt ends in; *end: where that ends, white space behind it left out. */
+static firn_thought asked_thought(const firn_finder *f, size_t *end)
+{
+    const char *s = f->asked.data;
+    size_t begin;
+
+    *end = f->asked.size;
+    while (*end && is_space(s[*end - 1]))
+        --*end;
+    for (begin = *end; begin && *end - begin < 64 && s[begin - 1] != '<' && s[begin - 1] != '[';)
+        begin--;
+    begin -= begin > 0;
+    return firn_tag(s + begin, *end - begin) == *end - begin ? firn_thought_kind(s + begin, *end - begin)
+                                                             : FIRN_THOUGHT_NONE;
 }
 
 /* ---- where the answer begins ---- */
@@ -41,7 +75,7 @@ static firn_status begin_behind(firn_finder *f, turn *t, size_t asked, size_t fu
         /* a thought of the answer's own cannot follow one that the prompt has closed */
         const char *s = f->full.data;
         size_t at = full;
-        if (firn_message_reasoning(f->t, t->message, &reasoning, &n_reasoning)) {
+        if (reasoning_of(f, t, &reasoning, &n_reasoning)) {
             const char *place = memmem(s + at, t->own.end - at, reasoning, n_reasoning);
             if (place)
                 at = (size_t)(place - s) + n_reasoning;
@@ -65,6 +99,14 @@ static firn_status begin_behind(firn_finder *f, turn *t, size_t asked, size_t fu
     const size_t tag = firn_tag(opened, n_opened);
     char close[80];
     snprintf(close, sizeof close, "%c/%.*s", opened[0], tag ? (int)tag - 1 : 0, opened + 1);
+    if (tag && f->marks[t->i].thought && reasoning_of(f, t, &reasoning, &n_reasoning)) {
+        const bool apart = tag < n_opened; /* a line break behind the opening: so the thought is written */
+        firn_text_append(&t->follow, reasoning, n_reasoning);
+        firn_text_printf(&t->follow, "%s%s%s", apart ? "\n" : "", close,
+                         apart && !is_space(f->full.data[full]) ? "\n\n" : "");
+        firn_text_append(&t->follow, f->full.data + full, t->end - full);
+        return t->follow.status;
+    }
     const char *closing = tag ? memmem(words ? words : "", n, close, tag + 1) : NULL;
     size_t at = 0;
     while (at < n && is_space(words[at]))
@@ -196,6 +238,27 @@ static firn_status begin_of_first(firn_finder *f, turn *t)
     return FIRN_OK;
 }
 
+/* The prompt opens a thought, and the rendering closes it at once: what is thought beside the message goes between. */
+static firn_status fill_thought(firn_finder *f, turn *t)
+{
+    const char *full = f->full.data, *words;
+    size_t n, opened, at = t->begin;
+
+    if (!f->marks[t->i].thought || !reasoning_of(f, t, &words, &n))
+        return FIRN_OK;
+    const firn_thought kind = asked_thought(f, &opened);
+    const bool apart = opened < f->asked.size;
+    while (at < t->end && is_space(full[at]))
+        at++;
+    const size_t tag = firn_tag(full + at, t->end - at);
+    if (kind != FIRN_THOUGHT_OPEN || !tag || firn_thought_kind(full + at, tag) != FIRN_THOUGHT_CLOSED)
+        return FIRN_OK;
+    firn_text_append(&t->follow, words, n);
+    firn_text_puts(&t->follow, apart ? "\n" : "");
+    firn_text_append(&t->follow, full + at, t->end - at);
+    return t->follow.status;
+}
+
 /* ---- where it ends ---- */
 
 /* Behind the turn there is no end token: does the opening of the message behind it end it? `next` is that message, or
@@ -321,7 +384,7 @@ static bool find_reasoning(const firn_finder *f, const turn *t, const firn_text 
     const char *words;
     size_t n;
 
-    if (!firn_message_reasoning(f->t, t->message, &words, &n))
+    if (!reasoning_of(f, t, &words, &n))
         return false;
     const char *place = memmem(sample->data + from, sample->size - from, words, n);
     if (!place)
@@ -346,7 +409,7 @@ static firn_status put_spans(firn_finder *f, const turn *t, const firn_text *sam
     const bool shown = find_reasoning(f, t, sample, begin, &thought);
     size_t from = begin;
 
-    if (!shown && firn_message_reasoning(f->t, t->message, &words, &n)) {
+    if (!shown && reasoning_of(f, t, &words, &n)) {
         f->counts->reasoning_left_out++;
         if (!firn_has_words(json_object_get(t->message, "content")) && is_plain(t->message))
             return firn_finder_refuse(f, t->i,
@@ -388,6 +451,8 @@ static firn_status put_together(firn_finder *f, turn *t, firn_text *sample, size
             t->begin = asked->size;
         else
             s = begin_elsewhere(f, t);
+        if (s == FIRN_OK && asked->data && !t->as_full && t->begin == asked->size)
+            s = fill_thought(f, t);
     }
     if (s == FIRN_OK) {
         sample->size = 0;
@@ -407,6 +472,53 @@ static firn_status put_together(firn_finder *f, turn *t, firn_text *sample, size
     return s == FIRN_OK ? put_spans(f, t, sample, *begin, spans) : s;
 }
 
+/* The messages, that of the turn with its thought in a block at the start of the content: where the prompt says nothing
+ * of thoughts, the answer writes it so. */
+static firn_status with_block(firn_finder *f, const turn *t, json_t **list)
+{
+    const json_t *content = json_object_get(t->message, "content");
+    json_t *m = json_copy((json_t *)(uintptr_t)t->message);
+    const char *words;
+    size_t n;
+    firn_text text;
+
+    *list = json_copy(f->messages);
+    firn_text_init(&text, f->ctx, 0);
+    firn_text_puts(&text, "<think>\n");
+    if (reasoning_of(f, t, &words, &n))
+        firn_text_append(&text, words, n);
+    firn_text_puts(&text, "\n</think>\n\n");
+    firn_text_append(&text, json_string_value(content), json_string_length(content));
+    const bool ok = text.status == FIRN_OK && m && *list &&
+                    json_object_set_new(m, "content", json_stringn(text.data, text.size)) == 0 &&
+                    json_array_set(*list, t->i, m) == 0;
+    firn_text_free(&text);
+    json_decref(m);
+    if (ok)
+        return FIRN_OK;
+    json_decref(*list);
+    *list = NULL;
+    return firn_fail(f->ctx, FIRN_ERR_MEMORY, "out of memory for a conversation");
+}
+
+static firn_status render_full(firn_finder *f, const turn *t)
+{
+    const bool marked = firn_jinja_has_generation(f->t->jinja);
+    const size_t n = t->i + 1;
+
+    f->generation.n = 0;
+    const firn_status s = firn_finder_render(f, n, false, n, NULL, &f->full, marked ? &f->generation : NULL);
+    return s == FIRN_OK || s == FIRN_ERR_MEMORY ? s : firn_fail_in(f->ctx, s, "message %zu", f->marks[t->i].number);
+}
+
+static bool shows_thought(const firn_finder *f, const turn *t)
+{
+    const char *words;
+    size_t n;
+
+    return reasoning_of(f, t, &words, &n) && memmem(f->full.data, f->full.size, words, n);
+}
+
 firn_status firn_find_turn(firn_finder *f, size_t i, firn_text *sample, size_t *begin, firn_spans *spans, bool *skip)
 {
     turn t = {.i = i, .message = json_array_get(f->messages, i)};
@@ -424,13 +536,25 @@ firn_status firn_find_turn(firn_finder *f, size_t i, firn_text *sample, size_t *
         FIRN_TRY(f->options->fills(f->options->user, f->asked.data, f->asked.size, skip));
     if (*skip)
         return FIRN_OK;
-    const bool marked = firn_jinja_has_generation(f->t->jinja);
-    f->generation.n = 0;
-    s = firn_finder_render(f, i + 1, false, i + 1, NULL, &f->full, marked ? &f->generation : NULL);
-    if (s != FIRN_OK)
-        return s == FIRN_ERR_MEMORY ? s : firn_fail_in(f->ctx, s, "message %zu", f->marks[i].number);
-    firn_text_init(&t.follow, f->ctx, 0);
-    s = put_together(f, &t, sample, begin, spans);
-    firn_text_free(&t.follow);
+    json_t *kept = f->messages, *list = NULL;
+    size_t end;
+    if (f->marks[i].thought && f->asked.data && asked_thought(f, &end) == FIRN_THOUGHT_NONE) {
+        FIRN_TRY(with_block(f, &t, &list));
+        f->messages = list;
+        t.message = json_array_get(list, i);
+    }
+    s = render_full(f, &t);
+    if (s == FIRN_OK && list && !shows_thought(f, &t)) { /* then without */
+        f->messages = kept;
+        t.message = json_array_get(kept, i);
+        s = render_full(f, &t);
+    }
+    if (s == FIRN_OK) {
+        firn_text_init(&t.follow, f->ctx, 0);
+        s = put_together(f, &t, sample, begin, spans);
+        firn_text_free(&t.follow);
+    }
+    f->messages = kept;
+    json_decref(list);
     return s;
 }

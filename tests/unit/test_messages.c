@@ -51,6 +51,12 @@ static const char blocks[] = BEGIN DROPS END;
 static const char opens[] = BEGIN "{{ m.content.split('</think>')[-1].lstrip() }}<e>{% endfor %}"
                                   "{% if add_generation_prompt %}<assistant><think>\n{% if not enable_thinking %}"
                                   "</think>{% endif %}{% endif %}";
+/* Opens a thought, and shows an empty one. */
+static const char shows_empty[] =
+    "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{% if m.role == 'assistant' %}<think></think>"
+    "{{ m.content.split('</think>')[-1] }}" CALLS(
+        "c.function.arguments | tojson") "{% else %}{{ m.content }}{% endif %}<e>"
+                                         "{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}";
 static const char no_system[] =
     "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" BEGIN "{{ m.content }}" END;
 static const char wants_tools[] = "{% for t in tools %}{{ t.function.name }}{% endfor %}" BEGIN "{{ m.content }}" END;
@@ -314,6 +320,23 @@ static const line lines[] = {
      "[" USER("a") "," ASSISTANT("<think>why</think>") "]",
      "message 2: its reasoning is left out, and it says nothing else",
      {.reasoning = FIRN_REASONING_DROP},
+     0,
+     0},
+    {"a thought that the prompt opens and the rendering closes",
+     shows_empty,
+     "[" USER("a") "," REASONED("b", "reasoning_content", "why") "," USER("c") "," ASSISTANT("d") "]",
+     "<user>a<e><assistant><think>[why</think>b<e>] / "
+     "<user>a<e><assistant><think></think>b<e><user>c<e><assistant><think>["
+     "</think>d<e>]",
+     {0},
+     0,
+     0},
+    {"... before a call",
+     shows_empty,
+     "[" USER(
+         "a") ",{\"role\":\"assistant\",\"reasoning\":\"why\",\"tool_calls\":[{\"name\":\"get\",\"arguments\":{}}]}]",
+     "<user>a<e><assistant><think>[why</think><call>get {}</call><e>]",
+     {0},
      0,
      0},
     {"reasoning in a block, earlier dropped",

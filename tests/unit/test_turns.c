@@ -145,6 +145,16 @@ static const struct {
     {"qwq", "plain", 2, true, "2<|im_end|>"},
     {"qwq", "system", 1, true, "Hello<|im_end|>"},
     {"qwq", "system", 2, true, "2<|im_end|>"},
+    {"qwq", "reasoning", 1, false, "hm\n</think>\n\nHello<|im_end|>"},
+    {"qwq", "reasoning", 2, false, "add one\n</think>\n\n2<|im_end|>"},
+    {"qwq", "call with reasoning", 1, false, "look it up\n</think>\n\n" QWQ_CALL},
+    {"qwq", "call with reasoning", 2, false, "so\n</think>\n\nIt is sunny.<|im_end|>"},
+    {"deepseek-v3.1", "reasoning", 1, false, "hm</think>Hello<｜end▁of▁sentence｜>"},
+    {"deepseek-v3.1", "reasoning", 2, false, "add one</think>2<｜end▁of▁sentence｜>"},
+    {"deepseek-v3.1", "call with reasoning", 1, false,
+     "look it up</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{\"city\": "
+     "\"Rome\"}<｜tool▁call▁end｜>"
+     "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>"},
     {"qwq", "call", 1, true, QWQ_CALL},
     {"qwq", "call at the end", 1, true, QWQ_CALL},
     {"qwq", "call", 2, true, "It is sunny.<|im_end|>"},
@@ -210,10 +220,7 @@ static json_t *own_form(const known *k, const conversation *c)
         if (!reason || (k->reasoning && strcmp(k->reasoning, "reasoning_content") == 0))
             continue;
         if (k->reasoning && strcmp(k->reasoning, "block") == 0) {
-            char both[256];
-            snprintf(both, sizeof both, "<think>\n%s\n</think>\n\n%s", reason,
-                     json_string_value(json_object_get(m, "content")));
-            json_object_set_new(m, "content", json_string(both));
+            json_object_set_new(m, "thought", json_string(reason)); /* for `expected` */
         } else if (k->reasoning) {
             json_object_set_new(m, k->reasoning, json_string(reason));
         }
@@ -280,11 +287,22 @@ static sample by_prefix(const known *k, const conversation *c, const json_t *mes
 static sample expected(const firn_jinja *jinja, const known *k, const conversation *c, const json_t *messages, size_t i,
                        int turn)
 {
-    char *asked = render(jinja, k, c, messages, i, true), *full = render(jinja, k, c, messages, i + 1, false);
+    char *asked = render(jinja, k, c, messages, i, true);
+    json_t *m = json_array_get(messages, i), *bare = json_copy(m);
+    const char *thought = json_string_value(json_object_get(m, "thought"));
+    if (thought && !strstr(asked + strlen(asked) - 9, "<think>")) { /* the answer writes its thought itself */
+        char both[256];
+        snprintf(both, sizeof both, "<think>\n%s\n</think>\n\n%s", thought,
+                 json_string_value(json_object_get(m, "content")));
+        json_object_set_new(m, "content", json_string(both));
+    }
+    char *full = render(jinja, k, c, messages, i + 1, false);
+    json_object_set(m, "content", json_object_get(bare, "content"));
+    json_decref(bare);
 
     if (!asked || !full)
         fail_msg("%s, %s: message %zu: %s", k->name, c->name, i + 1, firn_error(ctx));
-    sample s = by_prefix(k, c, messages, i, asked, full);
+    sample s = {NULL, 0};
     for (size_t p = 0; !s.text && p < sizeof parting / sizeof *parting; p++) {
         if (strcmp(parting[p].template, k->name) != 0 || strcmp(parting[p].conversation, c->name) != 0 ||
             parting[p].turn != turn)
@@ -300,6 +318,8 @@ static sample expected(const firn_jinja *jinja, const known *k, const conversati
             s = concat(asked, strlen(asked), parting[p].trained, n);
         }
     }
+    if (!s.text)
+        s = by_prefix(k, c, messages, i, asked, full);
     if (!s.text && strcmp(k->name, "mistral-nemo") == 0) { /* a system message stands before the last user's words */
         const char *answer = strstr(full, "[/INST]"), *next;
         while ((next = strstr(answer + 1, "[/INST]")))
