@@ -9,7 +9,7 @@
 #include "core/machine.h"
 #include "firn/sample.h"
 #include "text/unicode.h"
-#include "train/jsonl.h"
+#include "train/canon.h"
 #include "train/language.h"
 
 #include <jansson.h>
@@ -315,20 +315,41 @@ static bool each_line(talk *t, const char *path)
     return ok;
 }
 
-/* An object of a .jsonl: what a data set's line asks. A prompt goes through the template with --chat. */
+/* A conversation asks what comes before its last answer. */
+static void drop_answer(json_t *messages)
+{
+    for (size_t n; (n = json_array_size(messages)) > 1; json_array_remove(messages, n - 1)) {
+        const char *role = json_string_value(json_object_get(json_array_get(messages, n - 1), "role"));
+        if (!role || strcmp(role, "assistant") != 0)
+            break;
+    }
+}
+
+/* An object of a .jsonl: what a line of a data set, in any of its formats, asks. A prompt goes through the template
+ * with
+ * --chat. */
 static bool one_object(talk *t, const firn_jsonl *lines, json_t *object)
 {
     const json_t *prompt = json_object_get(object, "prompt");
+    const firn_encoder *encoder = firn_language_encoder(t->language);
+    const firn_canon_options canon = {.knows_role = encoder->knows_role, .user = encoder->user};
+    firn_example example = {0};
     firn_tokens tokens = {0};
 
     show_line(t, lines->text, lines->n);
     if (t->w->chat && json_is_string(prompt))
         return one_prompt(t, json_string_value(prompt), json_string_length(prompt));
-    const firn_status s = ask(t, object, &tokens);
+    if (!json_is_string(prompt)) {
+        if (firn_canon(lines, &canon, object, &example) != FIRN_OK)
+            return cmd_fail_ctx(t->m.ctx), false;
+        drop_answer(json_object_get(example.object, "messages"));
+    }
+    const firn_status s = ask(t, example.object ? example.object : object, &tokens);
     if (s != FIRN_OK)
         firn_fail_in(t->m.ctx, s, "%s:%lld", lines->name, (long long)lines->line);
     const bool ok = checked(t, s, &tokens) && go_on(t, &tokens);
     firn_tokens_free(t->m.ctx, &tokens);
+    firn_example_clear(&example);
     return ok;
 }
 

@@ -317,20 +317,26 @@ static void lines_ask_as_they_are_trained(void **state)
 {
     static const char template[] = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}"
                                    "{{ m.content }}{% endfor %}";
-    size_t n[2];
+    size_t n[4];
 
     (void)state;
     rewrite("m.gguf", "tools.gguf", template, NULL, 0);
-    write_text("tools.jsonl",
-               "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"snow\"}]}], "
-               "\"tools\": [{\"name\": \"the people of the water\"}]}\n"
-               "{\"messages\": [{\"role\": \"user\", \"content\": \"snow\"}], \"tools\": null}\n");
+    write_text(
+        "tools.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"snow\"}]}], "
+        "\"tools\": [{\"name\": \"the people of the water\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"snow\"}], \"tools\": null}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"snow\"}, {\"role\": \"assistant\", \"content\": "
+        "\"ice\"}]}\n"
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"snow\"}, {\"from\": \"gpt\", \"value\": \"ice\"}]}\n");
     assert_int_equal(firn("generate tools.gguf --prompts tools.jsonl -n 1 --json"), 0);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         json_t *j = object(i);
         n[i] = json_array_size(json_object_get(j, "prompt_tokens"));
         json_decref(j);
     }
+    assert_int_equal(n[2], n[1]); /* what comes before the answer */
+    assert_int_equal(n[3], n[1]);
     assert_in_range(n[1], 1, n[0] - 1);
     assert_in_range(n[0], 3, 30);
 }
