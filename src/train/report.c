@@ -492,8 +492,8 @@ static firn_status write_page(firn_run *run, const firn_witness *before, const f
     firn_text_init(&t, run->ctx, 0);
     firn_status s = read_curves(run->ctx, run->folder, &c);
     if (c.damaged && done)
-        firn_run_say(run, "warning: the report leaves out %lld lines of metrics.jsonl that are damaged",
-                     (long long)c.damaged);
+        firn_run_say(run, "warning: the report leaves out %lld damaged line%s of metrics.jsonl", (long long)c.damaged,
+                     firn_plural(c.damaged));
     if (s == FIRN_OK)
         s = page(&t, run, &c, before, after, done);
     if (s == FIRN_OK)

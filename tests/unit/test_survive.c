@@ -180,7 +180,7 @@ static void logs_never_stop_a_run(void **state)
         const char *harm, *warning;
     } cases[] = {
         {"sed -i '2s/.*/{\"step\": 1, \"lo/' r/metrics.jsonl",
-         "warning: the report leaves out 1 lines of metrics.jsonl that are damaged"},
+         "warning: the report leaves out 1 damaged line of metrics.jsonl"},
         {"rm r/metrics.jsonl", "r/metrics.jsonl is lost and begun anew"},
         {"truncate -s 150 r/metrics.jsonl", "r/metrics.jsonl is damaged: "},
         {"tr '\\n' ' ' <r/metrics.jsonl >t; mv t r/metrics.jsonl", "r/metrics.jsonl is damaged: 0 of the "},
