@@ -37,7 +37,7 @@ bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
 /* Every command that computes offers these; use the macro inside its option list. */
 typedef struct {
     int64_t threads;
-    const char *device, *precision;
+    const char *device, *precision, *weights;
 } cmd_compute;
 #define CMD_COMPUTE_OPTIONS(c)                                                                                         \
     {                                                                                                                  \
@@ -48,6 +48,13 @@ typedef struct {
          &(c).precision,                                                                                               \
          "f32|bf16",                                                                                                   \
          "bf16: weights and activations of products rounded to bf16, sums in F32 (default f32)",                       \
+         0,                                                                                                            \
+         0},                                                                                                           \
+        {"--weights",                                                                                                  \
+         's',                                                                                                          \
+         &(c).weights,                                                                                                 \
+         "PLACE",                                                                                                      \
+         "mapped, resident or streamed[:BYTES]: read in the file, copied, or brought block by block into a ring",      \
          0,                                                                                                            \
          0},                                                                                                           \
     {                                                                                                                  \

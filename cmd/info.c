@@ -332,7 +332,16 @@ static void print_training(const summary *s)
         }
     printf(")\n  %-14s %s; runs slower with less, down to %s", "memory", bytes_text(a, n->total),
            bytes_text(b, n->least));
-    printf("\n  %-14s and beside it the data, and weights mapped from the file, %s\n", "", bytes_text(a, n->mapped));
+    printf("\n  %-14s and beside it the data%s weights %s", "", n->session.weights ? "; in it" : ", and",
+           firn_weights_place_name(n->session.place));
+    if (n->session.place == FIRN_WEIGHTS_STREAMED)
+        printf(" from the file, %s, through %d blocks", bytes_text(a, n->mapped), n->session.ring);
+    else
+        printf(" %s, %s", n->session.place == FIRN_WEIGHTS_MAPPED ? "from the file" : "on the device",
+               bytes_text(a, n->mapped));
+    if (n->session.weights && n->session.weights != n->mapped)
+        printf(", %s", bytes_text(b, n->session.weights));
+    putchar('\n');
 }
 
 /* What generating would take. */
@@ -446,10 +455,11 @@ static json_t *json_training(const summary *s)
     for (int c = 0; values && c < FIRN_CLASS_COUNT; c++)
         if (n->values[c])
             json_object_set_new(values, firn_class_name((firn_class)c), json_integer(n->values[c]));
-    return json_pack("{sI sI sI sI so sI sI sI}", "context", (json_int_t)n->context, "batch", (json_int_t)n->batch,
-                     "rank", (json_int_t)n->rank, "trained", (json_int_t)n->n_values, "trained_by_class", values,
-                     "bytes", (json_int_t)n->total, "least_bytes", (json_int_t)n->least, "mapped_bytes",
-                     (json_int_t)n->mapped);
+    return json_pack("{sI sI sI sI so sI sI sI ss sI si}", "context", (json_int_t)n->context, "batch",
+                     (json_int_t)n->batch, "rank", (json_int_t)n->rank, "trained", (json_int_t)n->n_values,
+                     "trained_by_class", values, "bytes", (json_int_t)n->total, "least_bytes", (json_int_t)n->least,
+                     "mapped_bytes", (json_int_t)n->mapped, "weights", firn_weights_place_name(n->session.place),
+                     "weights_bytes", (json_int_t)n->session.weights, "ring", n->session.ring);
 }
 
 static int put_json(json_t *list)
@@ -637,6 +647,10 @@ int cmd_info(int argc, char **argv)
         {"--targets", 's', &o.targets, "LIST", "training: what is trained, as firn finetune has it", 0, 0},
         {"--unserved", 'b', &o.unserved, NULL, "training: also tensors whose adapters llama.cpp ignores", 0, 0},
         {"--rank", 'i', &o.rank, "N", "training: rank of the adapter (default 16)", 1, 4096},
+        {"--weights", 's', &o.weights, "PLACE",
+         "training: mapped, resident or streamed[:BYTES], as firn finetune has it", 0, 0},
+        {"--memory-limit", 's', &o.memory_limit, "6G", "training: refuse what does not fit, saying what would help", 0,
+         0},
         {"--json", 'b', &json, NULL, "for programs", 0, 0},
         {"--devices", 'b', &devices, NULL, "list the devices that can compute", 0, 0},
         {"--architectures", 'b', &architectures, NULL, "list the architectures that firn runs", 0, 0},
@@ -654,7 +668,8 @@ int cmd_info(int argc, char **argv)
         return status;
     if (n == 0 && !devices && !architectures)
         return cmd_usage(argv[0], "an argument is missing: %s", spec.usage);
-    const bool given = o.context != FIRN_UNSET || o.batch != FIRN_UNSET || o.targets || o.rank != FIRN_UNSET;
+    const bool given = o.context != FIRN_UNSET || o.batch != FIRN_UNSET || o.targets || o.rank != FIRN_UNSET ||
+                       o.weights || o.memory_limit;
     firn_context *ctx = cmd_context(devices ? 0 : 1);
     if (!ctx)
         return 1;

@@ -75,9 +75,14 @@ firn_context *cmd_compute_context(const cmd_compute *compute)
         return NULL;
     }
     firn_context *ctx = cmd_context(compute->threads);
-    if (ctx)
-        firn_context_set_precision(ctx, precision);
-    return ctx;
+    if (!ctx)
+        return NULL;
+    firn_context_set_precision(ctx, precision);
+    if (!compute->weights || firn_context_set_weights_text(ctx, compute->weights) == FIRN_OK)
+        return ctx;
+    cmd_fail("--%s", firn_error(ctx));
+    firn_context_destroy(ctx);
+    return NULL;
 }
 
 enum { PAGE_COLUMNS = 80, PAGE_INDENT = 29 };

@@ -131,9 +131,13 @@ static bool read_case(verify *v)
 {
     char path[PATH_BYTES];
 
-    v->json = cmd_json_read(v->m.ctx, path_in(path, v->folder, "case.json"));
+    firn_context *ctx = cmd_context(1); /* the model's is not there yet */
+    v->json = ctx ? cmd_json_read(ctx, path_in(path, v->folder, "case.json")) : NULL;
+    if (ctx && !v->json)
+        cmd_fail_ctx(ctx);
+    firn_context_destroy(ctx);
     if (!v->json)
-        return cmd_fail_ctx(v->m.ctx), false;
+        return false;
     const json_t *adamw = json_object_get(v->json, "adamw"), *tokens = json_object_get(v->json, "tokens"),
                  *mask = json_object_get(v->json, "loss_mask"), *losses = json_object_get(v->json, "losses");
     v->n_seq = (int)json_integer_value(json_object_get(v->json, "n_seq"));

@@ -152,6 +152,26 @@ FIRN_API firn_precision firn_context_precision(const firn_context *ctx);
  * the file is closed. False: the fault is not firn's. */
 FIRN_API bool firn_map_fault(const void *address);
 
+/* Where a model's weights are while sessions and generators use them. Mapped: read in the file by the device itself.
+ * Resident: copied to the device once. Streamed: brought block by block into a ring of blocks on the device, the next
+ * one while one computes. Auto: mapped where the device reads the host's memory in place, else resident where they fit
+ * beside the rest, else streamed. No bit of a result depends on it. */
+typedef enum {
+    FIRN_WEIGHTS_AUTO = 0,
+    FIRN_WEIGHTS_MAPPED,
+    FIRN_WEIGHTS_RESIDENT,
+    FIRN_WEIGHTS_STREAMED
+} firn_weights_place;
+
+/* "auto", "mapped", ...; NULL for a number that names none. */
+FIRN_API const char *firn_weights_place_name(firn_weights_place place);
+/* The place of what is made on the context from now on; AUTO until it is set. ring_bytes: of the device's memory that a
+ * ring may take; 0: for three blocks, or with AUTO what there is room for. A device that cannot says so when a session
+ * or generator is made. */
+FIRN_API void firn_context_set_weights(firn_context *ctx, firn_weights_place place, uint64_t ring_bytes);
+/* The same from "auto", "mapped", "resident", "streamed" or "streamed:2G" (K, M, G, T: powers of 1024). */
+FIRN_API firn_status firn_context_set_weights_text(firn_context *ctx, const char *text);
+
 /* "0.1.0" */
 FIRN_API const char *firn_version(void);
 

@@ -107,8 +107,11 @@ typedef struct {
     uint64_t gathered; /* experts that the file keeps apart at uneven distances: a block in training, and tables */
     uint64_t least;    /* what total would be with the activations of no block kept */
     uint64_t mapped;   /* weights in the file */
-    int blocks_kept, blocks; /* blocks whose activations stay from forward to backward */
-    double flops_per_token;  /* of one training (or forward) pass */
+    int blocks_kept, blocks;  /* blocks whose activations stay from forward to backward */
+    double flops_per_token;   /* of one training (or forward) pass */
+    uint64_t weights;         /* copies of weights, in total too: all of them, or the ring's blocks */
+    firn_weights_place place; /* of the blocks' weights: see firn_context_set_weights; never AUTO */
+    int ring;                 /* streamed: blocks of the ring */
 } firn_session_memory;
 
 /* One pass: windows of `context` tokens lie one after the other. */

@@ -60,6 +60,7 @@ typedef struct {
     firn_strings field;           /* "messages=dialog" */
     int64_t skip_bad;             /* bad lines that are passed over */
     const char *cache;            /* folder of the token cache, or "none" */
+    const char *weights; /* "mapped", "resident", "streamed", "streamed:2G": see firn_context_set_weights_text */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */
@@ -106,7 +107,8 @@ enum {
 /* A new run. The output folder must not hold one yet. FIRN_ERR_CANCELLED is never returned: see result->finished. */
 FIRN_API firn_status firn_train(firn_context *ctx, const firn_train_options *options, int flags,
                                 const firn_watch *watch, firn_train_result *result);
-/* Goes on with the run in `folder`. Of options, steps, epochs, memory_limit, save_every and eval_every may be set. */
+/* Goes on with the run in `folder`. Of options, steps, epochs, memory_limit, weights, save_every and eval_every may be
+ * set. */
 FIRN_API firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_train_options *options,
                                        int flags, const firn_watch *watch, firn_train_result *result);
 
@@ -117,7 +119,7 @@ typedef struct {
 } firn_eval_result;
 
 /* Loss of a data set. Unset options: context 512 or the model's, batch 4. Uses model, data, adapter, context, batch,
- * device, precision, memory_limit. */
+ * device, precision, memory_limit, weights. */
 FIRN_API firn_status firn_eval(firn_context *ctx, const firn_train_options *options, const firn_watch *watch,
                                firn_eval_result *result);
 

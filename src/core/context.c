@@ -4,6 +4,9 @@
 #include "core/sized.h"
 #include "core/utf8.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +125,46 @@ bool firn_precision_from_name(const char *name, firn_precision *precision)
         return true;
     }
     return false;
+}
+
+static const char *const place_names[] = {"auto", "mapped", "resident", "streamed"};
+
+const char *firn_weights_place_name(firn_weights_place place)
+{
+    return (unsigned)place <= FIRN_WEIGHTS_STREAMED ? place_names[place] : NULL;
+}
+
+void firn_context_set_weights(firn_context *ctx, firn_weights_place place, uint64_t ring_bytes)
+{
+    if (!ctx)
+        return;
+    ctx->weights = place;
+    ctx->ring_bytes = ring_bytes;
+}
+
+firn_status firn_parse_weights(firn_context *ctx, const char *text, firn_weights_place *place, uint64_t *ring_bytes)
+{
+    const size_t n = strcspn(text, ":");
+    int p = 0;
+
+    while (p < 4 && (strlen(place_names[p]) != n || memcmp(text, place_names[p], n) != 0))
+        p++;
+    FIRN_EXPECT(ctx, p < 4 && (!text[n] || p == FIRN_WEIGHTS_STREAMED),
+                "weights are auto, mapped, resident, streamed or streamed:BYTES, not '%.40s'", text);
+    *place = (firn_weights_place)p;
+    *ring_bytes = 0;
+    return text[n] ? firn_parse_bytes(ctx, text + n + 1, ring_bytes) : FIRN_OK;
+}
+
+firn_status firn_context_set_weights_text(firn_context *ctx, const char *text)
+{
+    FIRN_GIVEN(ctx, ctx, text);
+    firn_weights_place place;
+    uint64_t ring_bytes;
+
+    FIRN_TRY(firn_parse_weights(ctx, text, &place, &ring_bytes));
+    firn_context_set_weights(ctx, place, ring_bytes);
+    return FIRN_OK;
 }
 
 /* Cuts a text that filled its buffer back to a whole UTF-8 character. */
@@ -258,4 +301,29 @@ bool firn_mul_size(size_t a, size_t b, size_t *product)
 bool firn_add_size(size_t a, size_t b, size_t *sum)
 {
     return !__builtin_add_overflow(a, b, sum);
+}
+
+firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+
+    errno = 0;
+    double v = strtod(text, &end);
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    bool good = end != text && !errno && isfinite(v) && v > 0 && isdigit((unsigned char)text[0]);
+    if (unit) {
+        v = ldexp(v, 10 * (int)(unit - units + 1));
+        end++;
+    }
+    if (*end == 'i' && unit)
+        end++;
+    if (*end == 'B')
+        end++;
+    good = good && *end == 0 && v < 0x1p62;
+    if (!good)
+        return firn_fail(ctx, FIRN_ERR_ARGUMENT, "'%.40s' is no size: expected one like 6G, 800M or a number of bytes",
+                         text);
+    *bytes = (uint64_t)v;
+    return FIRN_OK;
 }

@@ -23,6 +23,8 @@ struct firn_context {
     firn_allocator allocator;
     int n_threads;
     firn_precision precision;
+    firn_weights_place weights;
+    uint64_t ring_bytes;    /* streamed weights; 0: as many blocks as are usual */
     struct firn_pool *pool; /* made by the first firn_context_pool */
     char error[FIRN_ERROR_BYTES];
 };
@@ -64,6 +66,10 @@ firn_status firn_grow(firn_context *ctx, void **items, size_t n, size_t *capacit
 
 /* a * b and a + b, false on overflow. */
 bool firn_mul_size(size_t a, size_t b, size_t *product);
+/* "6G", "1.5g", "800M", "123456": K, M, G, T are powers of 1024; a B or iB behind is fine. */
+firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes);
+/* "auto", "mapped", "resident", "streamed", "streamed:2G". */
+firn_status firn_parse_weights(firn_context *ctx, const char *text, firn_weights_place *place, uint64_t *ring_bytes);
 bool firn_add_size(size_t a, size_t b, size_t *sum);
 
 static inline int64_t firn_min_i64(int64_t a, int64_t b)

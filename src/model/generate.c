@@ -154,6 +154,8 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     firn_block *k = p->kinds[p->kind_of[layer]];
     firn_exec *exec = p->execs[p->kind_of[layer]];
 
+    firn_weights_near(g->weights, (layer + 1) % g->n_layer);
+    FIRN_TRY(firn_weights_acquire(g->weights, layer));
     FIRN_TRY(firn_exec_memory(exec, p->arena, 0, p->work, 0));
     FIRN_TRY(firn_exec_bind(exec, k->x, g->x, row_bytes(g) * BATCH * (size_t)(layer & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->y, g->x, row_bytes(g) * BATCH * (size_t)((layer + 1) & 1)));
@@ -167,7 +169,8 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
     FIRN_TRY(firn_block_bind(k, exec, g->weights, layer, &g->entries[layer * FIRN_T_COUNT], g->values, NULL));
-    return firn_exec_run(exec, 0, 0);
+    FIRN_TRY(firn_exec_run(exec, 0, 0));
+    return firn_weights_release(g->weights, layer, (layer + 1) % g->n_layer);
 }
 
 static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
@@ -242,7 +245,8 @@ static firn_status prepare(firn_generator *g)
     if (!g->entries || !g->host_numbers || !g->host_logits)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_entries_find(g->ctx, g->model, g->adapter, g->entries, &g->output_entry));
-    FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, g->n_layer, &g->weights));
+    const uint64_t others = firn_generator_cache_bytes(g->model, g->n_ctx) + 2 * BATCH * row_bytes(g);
+    FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, g->n_layer, others, &g->weights));
     FIRN_TRY(firn_cache_create(g->ctx, g->device, g->model, g->n_ctx, BATCH, &g->cache));
     FIRN_TRY(firn_buffer_create(g->device, 2 * BATCH * row_bytes(g), &g->x));
     FIRN_TRY(firn_buffer_create(g->device, N_NUMBERS * sizeof(int32_t), &g->numbers));

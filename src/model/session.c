@@ -343,11 +343,28 @@ static firn_status find_entries(firn_session *s)
     return FIRN_OK;
 }
 
+/* Where weights will be, beside `others` bytes at least. */
+static firn_status plan_weights(firn_session *s, uint64_t others)
+{
+    firn_weight_layout layout;
+    firn_weight_plan plan;
+
+    FIRN_TRY(firn_weight_layout_create(s->ctx, s->model, first_backward(s), &layout));
+    const firn_status status = firn_weight_plan_of(s->ctx, s->device, &layout, others, &plan);
+    firn_weight_layout_clear(&layout);
+    FIRN_TRY(status);
+    s->memory.weights = plan.device_bytes;
+    s->memory.place = plan.blocks;
+    s->memory.ring = plan.n_slots;
+    return FIRN_OK;
+}
+
 /* All sizes, from the plans for the largest pass. */
 static firn_status plan_memory(firn_session *s, pass *p)
 {
     firn_session_memory *m = &s->memory;
-    const uint64_t limit = s->params.memory_limit;
+    const uint64_t asked = s->params.memory_limit, room = firn_device_room(s->device);
+    const uint64_t limit = room && (!asked || room < asked) ? room : asked;
 
     *m = (firn_session_memory){
         .size = sizeof *m,
@@ -362,8 +379,10 @@ static firn_status plan_memory(firn_session *s, pass *p)
         .mapped = firn_weights_bytes(s->model),
         .blocks = (int)s->n_layer,
     };
-    const uint64_t fixed =
+    uint64_t fixed =
         m->work + m->head + m->inputs + m->adapter + m->gradients + m->gathered + MAX_PASSES * p->structure;
+    FIRN_TRY(plan_weights(s, fixed + p->shared));
+    fixed += m->weights;
     if (limit && fixed + p->shared > limit)
         return firn_fail(s->ctx, FIRN_ERR_MEMORY, "passes of %lld tokens need at least %.1f MiB, the limit is %.1f MiB",
                          (long long)s->params.n_tokens, (double)(fixed + p->shared) / (1 << 20),
@@ -375,7 +394,7 @@ static firn_status plan_memory(firn_session *s, pass *p)
     m->total = fixed + m->arenas;
     m->least = fixed + p->shared;
     m->flops_per_token = p->flops / (double)p->n_tokens;
-    s->scarce = limit && limit < m->total + m->mapped;
+    s->scarce = asked && asked < m->total + m->mapped;
     return FIRN_OK;
 }
 
@@ -391,7 +410,7 @@ static firn_status allocate(firn_session *s)
     const firn_session_memory *m = &s->memory;
     const uint64_t inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2);
 
-    FIRN_TRY(firn_weights_create(s->ctx, s->device, s->model, first_backward(s), &s->weights));
+    FIRN_TRY(firn_weights_create(s->ctx, s->device, s->model, first_backward(s), m->least - m->weights, &s->weights));
     FIRN_TRY(new_buffer(s, m->arenas, &s->arenas));
     FIRN_TRY(new_buffer(s, m->work, &s->work));
     FIRN_TRY(new_buffer(s, m->head, &s->head));
@@ -569,8 +588,11 @@ static firn_status forward(firn_session *s, pass *p, int flags)
     FIRN_TRY(run(s, p->embedding->exec, 0, flags, -1, "embedding"));
     for (int64_t i = 0; i < s->n_layer; i++) {
         firn_weights_near(s->weights, i + 1);
+        FIRN_TRY(firn_weights_acquire(s->weights, i));
         FIRN_TRY(bind_block(s, p, i));
         FIRN_TRY(run(s, p->execs[p->kind_of[i]], 0, flags, i, "forward"));
+        /* A pass that turns back begins with the last block, another with the first one again. */
+        FIRN_TRY(firn_weights_release(s->weights, i, i + 1 < s->n_layer || s->params.train ? i + 1 : 0));
         if (s->scarce) {
             FIRN_TRY(firn_device_wait(s->device));
             firn_weights_far(s->weights, i);
@@ -583,10 +605,12 @@ static firn_status backward(firn_session *s, pass *p, int flags)
 {
     for (int64_t i = s->n_layer - 1; i >= s->lowest; i--) {
         firn_weights_near(s->weights, i - 1);
+        FIRN_TRY(firn_weights_acquire(s->weights, i));
         FIRN_TRY(bind_block(s, p, i));
         if (!p->kept[i])
             FIRN_TRY(run(s, p->execs[p->kind_of[i]], 0, flags, i, "forward"));
         FIRN_TRY(run(s, p->execs[p->kind_of[i]], 1, flags, i, "backward"));
+        FIRN_TRY(firn_weights_release(s->weights, i, i > s->lowest ? i - 1 : 0));
         if (s->scarce) {
             FIRN_TRY(firn_device_wait(s->device));
             firn_weights_far(s->weights, i);

@@ -15,18 +15,23 @@ static uint64_t least_bytes(const firn_run *run, const firn_train_options *optio
     firn_session_memory memory = {.size = sizeof memory};
     uint64_t bytes = 0;
 
+    const firn_weights_place place = run->ctx->weights;
+    const uint64_t ring = run->ctx->ring_bytes;
+
     trial.record.options = *options;
-    if (!options->adapter) {
+    if (!options->adapter && !run->evaluates) {
         if (firn_adapter_describe(run->ctx, run->model, options->targets, options->unserved, options->rank,
                                   (float)options->alpha, &adapter) != FIRN_OK)
             return 0;
         trial.adapter = adapter;
     }
     const firn_session_params params = {.n_tokens = options->batch * options->context,
-                                        .train = true,
-                                        .router_losses = firn_router_losses_wanted(options)};
-    if (firn_session_plan(run->ctx, run->device, run->model, trial.adapter, &params, &memory) == FIRN_OK)
-        bytes = firn_run_outside_bytes(&trial) + memory.least;
+                                        .train = !run->evaluates,
+                                        .router_losses = !run->evaluates && firn_router_losses_wanted(options)};
+    if ((!options->weights || firn_context_set_weights_text(run->ctx, options->weights) == FIRN_OK) &&
+        firn_session_plan(run->ctx, run->device, run->model, trial.adapter, &params, &memory) == FIRN_OK)
+        bytes = (run->evaluates ? 0 : firn_run_outside_bytes(&trial)) + memory.least;
+    firn_context_set_weights(run->ctx, place, ring);
     firn_adapter_destroy(adapter);
     return bytes;
 }
@@ -73,16 +78,48 @@ static bool attention_alone(firn_train_options *o)
     return true;
 }
 
-static bool (*const ways[])(firn_train_options *) = {fewer_windows, lower_rank, shorter_windows, attention_alone};
+static bool weights_in_the_file(firn_train_options *o)
+{
+    if (!o->weights || strcmp(o->weights, "mapped") == 0)
+        return false;
+    o->weights = "mapped";
+    return true;
+}
+
+static bool weights_block_by_block(firn_train_options *o)
+{
+    if (!o->weights || strcmp(o->weights, "resident") != 0)
+        return false;
+    o->weights = "streamed";
+    return true;
+}
+
+static const struct {
+    bool (*step)(firn_train_options *);
+    bool trains; /* it changes what is trained */
+} ways[] = {{fewer_windows, false},  {lower_rank, true},           {shorter_windows, false},
+            {attention_alone, true}, {weights_in_the_file, false}, {weights_block_by_block, false}};
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
-/* What differs, as options. */
-static void say_options(firn_text *t, const firn_train_options *was, const firn_train_options *is)
+static bool step(const firn_run *run, int way, firn_train_options *o)
 {
+    return !(ways[way].trains && run->evaluates) && ways[way].step(o);
+}
+
+/* What differs, as options. */
+static void say_options(firn_text *t, const firn_run *run, const firn_train_options *is)
+{
+    const firn_train_options *was = &run->record.options;
     const char *blank = "";
 
     if (is->batch != was->batch) {
-        firn_text_printf(t, "--batch %lld --accumulate %lld", (long long)is->batch, (long long)is->accumulate);
+        firn_text_printf(t, "--batch %lld", (long long)is->batch);
+        if (!run->evaluates)
+            firn_text_printf(t, " --accumulate %lld", (long long)is->accumulate);
+        blank = " ";
+    }
+    if (is->weights != was->weights) {
+        firn_text_printf(t, "%s--weights %s", blank, is->weights);
         blank = " ";
     }
     if (is->targets != was->targets) {
@@ -97,36 +134,48 @@ static void say_options(firn_text *t, const firn_train_options *was, const firn_
         firn_text_printf(t, "%s--context %lld", blank, (long long)is->context);
 }
 
-/* Each way alone, as far as it takes; where none is enough, all of them together, and how much that would take. */
-static void propose(const firn_run *run, firn_text *t)
+/* Each way alone, as far as it takes; where none is enough, all of them together, and how much that would take. Behind
+ * them, what each saves. */
+static void propose(const firn_run *run, uint64_t needed, firn_text *t)
 {
     const firn_train_options *was = &run->record.options;
     firn_train_options all = *was;
-    int found = 0;
+    uint64_t saved[N_WAYS];
+    int n = 0;
 
     for (int w = 0; w < N_WAYS; w++) {
         firn_train_options o = *was;
-        while (ways[w](&o)) {
+        while (step(run, w, &o)) {
             if (!fits(run, &o))
                 continue;
-            firn_text_puts(t, found++ ? " or " : "; try ");
-            say_options(t, was, &o);
+            firn_text_puts(t, n ? " or " : "; try ");
+            say_options(t, run, &o);
+            saved[n++] = needed - least_bytes(run, &o);
             break;
         }
     }
-    for (bool more = !found; more && !(found = fits(run, &all));) {
+    for (int i = 0; i < n; i++) {
+        firn_text_puts(t, i ? ", " : n == 1 ? " (saves " : " (they save ");
+        firn_text_bytes(t, saved[i]);
+    }
+    if (n) {
+        firn_text_puts(t, ")");
+        return;
+    }
+    bool found = false;
+    for (bool more = true; more && !(found = fits(run, &all));) {
         more = false;
         for (int w = 0; w < N_WAYS; w++)
-            more |= ways[w](&all);
+            more |= step(run, w, &all);
     }
-    if (all.rank == was->rank && all.context == was->context && all.batch == was->batch && all.targets == was->targets)
+    const uint64_t then = least_bytes(run, &all);
+    if (then == 0 || then >= needed)
         return;
     firn_text_puts(t, found ? "; try " : "; even ");
-    say_options(t, was, &all);
-    if (!found) {
-        firn_text_puts(t, " needs ");
-        firn_text_bytes(t, least_bytes(run, &all));
-    }
+    say_options(t, run, &all);
+    firn_text_puts(t, found ? " (saves " : " needs ");
+    firn_text_bytes(t, found ? needed - then : then);
+    firn_text_puts(t, found ? ")" : "");
 }
 
 firn_status firn_run_too_large(firn_run *run)
@@ -134,12 +183,13 @@ firn_status firn_run_too_large(firn_run *run)
     firn_text t;
 
     firn_text_init(&t, run->ctx, 0);
-    firn_text_puts(&t, "training needs ");
-    firn_text_bytes(&t, least_bytes(run, &run->record.options));
+    const uint64_t needed = least_bytes(run, &run->record.options);
+    firn_text_puts(&t, run->evaluates ? "the evaluation needs " : "training needs ");
+    firn_text_bytes(&t, needed);
     firn_text_puts(&t, run->record.options.memory_limit ? " at least, and the memory limit is "
                                                         : " at least, and what the machine has free is ");
     firn_text_bytes(&t, run->memory_limit);
-    propose(run, &t);
+    propose(run, needed, &t);
     const firn_status s =
         t.status == FIRN_OK ? firn_fail(run->ctx, FIRN_ERR_MEMORY, "%s", firn_text_cstr(&t)) : t.status;
     firn_text_free(&t);

@@ -4,8 +4,9 @@
 
 #include "train/run.h"
 
-/* Fails with FIRN_ERR_MEMORY: what training takes at least, the limit that it passes, and the options that would make
- * it fit, ready to paste. The run is opened; its memory_limit is what it passes. */
+/* Fails with FIRN_ERR_MEMORY: what training (or evaluating) takes at least, the limit that it passes, the options that
+ * would make it fit, ready to paste, and how many bytes they save. The run is opened; its memory_limit is what it
+ * passes. */
 firn_status firn_run_too_large(firn_run *run);
 
 #endif

@@ -1,6 +1,7 @@
 /* The loss of a data set under a model and an adapter. A whole run without training: windows, passes,
  * firn_session_loss. */
 #include "core/sized.h"
+#include "train/advice.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -36,11 +37,15 @@ static firn_status evaluate(firn_run *run, firn_eval_result *result)
     firn_data_describe(run->data, &text);
     FIRN_TRY(firn_run_say_text(run, &text));
     if (o->memory_limit)
-        FIRN_TRY(firn_parse_bytes(run->ctx, o->memory_limit, &params.memory_limit));
+        FIRN_TRY(firn_parse_bytes(run->ctx, o->memory_limit, &run->memory_limit));
+    params.memory_limit = run->memory_limit;
     FIRN_TRY(firn_data_all(run->data, &run->held));
     FIRN_TRY(firn_pack(run->data, &run->held, o->context, false, 0, 0, &run->held_packing));
     FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
-    FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
+    const firn_status s = firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session);
+    if (s == FIRN_ERR_MEMORY && params.memory_limit)
+        return firn_run_too_large(run);
+    FIRN_TRY(s);
     FIRN_TRY(firn_packing_loss(run->session, run->data, &run->held_packing, o->batch, &run->pass, &sum));
     *result =
         (firn_eval_result){.size = sizeof *result,
@@ -56,7 +61,7 @@ firn_status firn_eval(firn_context *ctx, const firn_train_options *options, cons
                       firn_eval_result *result)
 {
     FIRN_GIVEN(ctx, ctx, options, result);
-    firn_run run = {.ctx = ctx, .metrics.fd = -1, .events.fd = -1};
+    firn_run run = {.ctx = ctx, .metrics.fd = -1, .events.fd = -1, .evaluates = true};
     firn_eval_result r;
 
     FIRN_TRY(FIRN_ROOM(ctx, firn_eval_result, perplexity, result));

@@ -1,6 +1,7 @@
 /* What training a model would take: the plan of a run (setup.c) before there is data. Called by firn info. */
 #include "core/machine.h"
 #include "model/model.h"
+#include "train/advice.h"
 #include "train/run.h"
 
 static firn_status plan(firn_run *run, firn_session_memory *memory)
@@ -10,14 +11,20 @@ static firn_status plan(firn_run *run, firn_session_memory *memory)
 
     FIRN_TRY(firn_train_options_check(ctx, o));
     firn_train_options_defaults(o);
-    FIRN_TRY(firn_device_open(ctx, o->device, &run->device));
+    FIRN_TRY(firn_train_device_open(ctx, o, &run->device));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     FIRN_TRY(firn_run_context(run));
     FIRN_TRY(firn_train_language_create(ctx, o, firn_model_gguf(run->model), &run->language));
     run->present = firn_memory_anonymous();
     FIRN_TRY(firn_adapter_describe(ctx, run->model, o->targets, o->unserved, o->rank, (float)o->alpha, &run->adapter));
-    const firn_session_params params = {.n_tokens = o->batch * o->context, .train = true};
-    return firn_session_plan(ctx, run->device, run->model, run->adapter, &params, memory);
+    firn_session_params params = {.n_tokens = o->batch * o->context, .train = true};
+    if (!o->memory_limit)
+        return firn_session_plan(ctx, run->device, run->model, run->adapter, &params, memory);
+    const uint64_t outside = firn_run_outside_bytes(run);
+    FIRN_TRY(firn_parse_bytes(ctx, o->memory_limit, &run->memory_limit));
+    params.memory_limit = run->memory_limit > outside ? run->memory_limit - outside : 1;
+    const firn_status s = firn_session_plan(ctx, run->device, run->model, run->adapter, &params, memory);
+    return s == FIRN_ERR_MEMORY ? firn_run_too_large(run) : s;
 }
 
 firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *options, firn_training_need *need)
@@ -40,6 +47,7 @@ firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *o
         need->total = outside + memory.total;
         need->least = outside + memory.least;
         need->mapped = memory.mapped;
+        need->session = memory;
     }
     firn_run_close(&run);
     return s;

@@ -5,8 +5,6 @@
 #include "core/sized.h"
 #include "train/schedule.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +72,9 @@ const firn_train_option firn_train_option_table[] = {
     {"keep", 'i', false, FIELD(keep), "N", 1, 1e6, "newest checkpoints that are kept (default 2)"},
     {"memory_limit", 's', true, FIELD(memory_limit), "6G", NO_RANGE,
      "most anonymous memory (K, M, G: powers of 1024; default: what the machine has free)"},
+    {"weights", 's', true, FIELD(weights), "PLACE", NO_RANGE,
+     "mapped, resident or streamed[:BYTES]: weights read in the file, copied to the device, or brought block by block "
+     "into a ring of BYTES (default mapped, or what the device has room for)"},
     {"device", 's', false, FIELD(device), "NAME", NO_RANGE,
      "device that computes (default CPU; firn info --devices lists them)"},
     {"precision", 's', false, FIELD(precision), "f32|bf16", NO_RANGE,
@@ -140,6 +141,7 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
 {
     firn_schedule_kind kind;
     firn_precision precision;
+    firn_weights_place place;
     uint64_t bytes;
 
     for (int i = 0; i < firn_n_train_options; i++) {
@@ -156,6 +158,8 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
                 "precision is f32 or bf16, not '%.40s'", options->precision);
     firn_data_spec spec;
     FIRN_TRY(firn_train_data_spec(ctx, options, options->data, &spec));
+    if (options->weights)
+        FIRN_TRY(firn_parse_weights(ctx, options->weights, &place, &bytes));
     return options->memory_limit ? firn_parse_bytes(ctx, options->memory_limit, &bytes) : FIRN_OK;
 }
 
@@ -249,6 +253,8 @@ firn_status firn_train_device_open(firn_context *ctx, const firn_train_options *
 
     if (o->precision && firn_precision_from_name(o->precision, &precision))
         firn_context_set_precision(ctx, precision);
+    if (o->weights)
+        FIRN_TRY(firn_context_set_weights_text(ctx, o->weights));
     return firn_device_open(ctx, o->device, device);
 }
 
@@ -391,32 +397,5 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
     }
     if (firn_train_options_check(ctx, options) != FIRN_OK)
         return firn_fail_in(ctx, FIRN_ERR_FORMAT, "%s", where);
-    return FIRN_OK;
-}
-
-/* ---- sizes ---- */
-
-firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes)
-{
-    static const char units[] = "KMGT";
-    char *end;
-
-    errno = 0;
-    double v = strtod(text, &end);
-    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    bool good = end != text && !errno && isfinite(v) && v > 0 && isdigit((unsigned char)text[0]);
-    if (unit) {
-        v = ldexp(v, 10 * (int)(unit - units + 1));
-        end++;
-    }
-    if (*end == 'i' && unit)
-        end++;
-    if (*end == 'B')
-        end++;
-    good = good && *end == 0 && v < 0x1p62;
-    if (!good)
-        return firn_fail(ctx, FIRN_ERR_ARGUMENT, "'%.40s' is no size: expected one like 6G, 800M or a number of bytes",
-                         text);
-    *bytes = (uint64_t)v;
     return FIRN_OK;
 }

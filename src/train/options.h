@@ -56,7 +56,4 @@ firn_status firn_train_options_read(firn_arena *arena, const char *path, firn_tr
  * data beside a split; rank, alpha and targets beside an adapter to go on from. */
 void firn_train_options_fill(firn_train_options *options, const firn_train_options *from);
 
-/* "6G", "1.5g", "800M", "123456": K, M, G, T are powers of 1024; a B or iB behind is fine. */
-firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *bytes);
-
 #endif

@@ -657,6 +657,8 @@ static firn_status merge(firn_run *run, const firn_train_options *changed)
         o->memory_limit = changed->memory_limit;
     if (changed->cache)
         o->cache = changed->cache;
+    if (changed->weights)
+        o->weights = changed->weights;
     return FIRN_OK;
 }
 

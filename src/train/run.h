@@ -38,6 +38,8 @@ typedef struct {
     firn_packing held_packing;
     firn_pass pass;
 
+    bool evaluates; /* firn_eval: nothing is trained */
+
     firn_schedule schedule;
     int64_t steps_before; /* of a resumed run, as it was; 0: a new one */
     firn_position at;
@@ -95,6 +97,7 @@ typedef struct {
     int64_t n_values, values[FIRN_CLASS_COUNT]; /* trained, in all and by class */
     uint64_t total, least;                      /* bytes beside the data; with no block's activations kept */
     uint64_t mapped;                            /* weights in the file */
+    firn_session_memory session;                /* of which total has the rest; where weights are */
 } firn_training_need;
 
 firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *options, firn_training_need *need);

@@ -4,6 +4,7 @@
 #include "core/sized.h"
 #include "core/utf8.h"
 #include "model/model.h"
+#include "model/place.h"
 #include "train/advice.h"
 #include "train/run.h"
 
@@ -276,6 +277,7 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
     } parts[] = {
         {"activations", m->arenas},
         {"workspace", m->work},
+        {"copies of weights", m->weights},
         {"gathered experts", m->gathered},
         {"block inputs", m->inputs},
         {"head", m->head},
@@ -296,8 +298,8 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
         firn_text_printf(&t, "%s ", parts[i].what);
         firn_text_bytes(&t, parts[i].bytes);
     }
-    firn_text_puts(&t, "); weights mapped from the file ");
-    firn_text_bytes(&t, m->mapped);
+    firn_text_puts(&t, "); weights ");
+    firn_weight_plan_text(m, &t);
     firn_text_printf(&t, "; activations of %d of %d blocks are kept", m->blocks_kept, m->blocks);
     return firn_run_say_text(run, &t);
 }

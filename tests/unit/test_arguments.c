@@ -119,6 +119,10 @@ static void null_in_graph_h(void **state)
     firn_device_close(NULL);
     firn_device_info info = {.size = sizeof info};
     assert_true(firn_device_count() >= 1);
+    assert_string_equal(firn_weights_place_name(FIRN_WEIGHTS_STREAMED), "streamed");
+    firn_context_set_weights(NULL, FIRN_WEIGHTS_MAPPED, 0);
+    SILENT(firn_context_set_weights_text(NULL, "mapped"));
+    NAMED(firn_context_set_weights_text(ctx, NULL), "firn_context_set_weights_text: text must not be null");
     SILENT(firn_device_describe(NULL, 0, &info));
     NAMED(firn_device_describe(ctx, 0, NULL), "firn_device_describe: info must not be null");
     SILENT(firn_device_get_info(NULL, &info));

@@ -165,7 +165,7 @@ typedef struct {
 } outcome;
 
 /* A training pass that keeps as few blocks as it can, then a prompt and three tokens. */
-static outcome run(const char *path)
+static outcome run(const char *path, firn_weights_place place)
 {
     fixture f;
     firn_session *session;
@@ -176,6 +176,7 @@ static outcome run(const char *path)
     outcome o = {0};
 
     open_at(&f, path, NULL, 2);
+    firn_context_set_weights(f.ctx, place, 0);
     OK(f.ctx, firn_adapter_create(f.ctx, f.model, "all", 3, 6, 1, &f.adapter));
     for (int64_t i = 0; i < f.adapter->n_values; i++)
         if (f.adapter->values[i] == 0)
@@ -215,7 +216,7 @@ static use use_of(const char *path)
     /* Experts are copied where a table does not do: for gradients, from block 1 on here, and from several files. */
     firn_weights *w;
     const int64_t n_layer = f.model->hp.n_layer;
-    OK(f.ctx, firn_weights_create(f.ctx, f.device, f.model, n_layer, &w));
+    OK(f.ctx, firn_weights_create(f.ctx, f.device, f.model, n_layer, 0, &w));
     for (int id = 0; id < FIRN_T_COUNT; id++)
         assert_true(found == GATHERED || !w->gathered[id]);
     assert_true((w->gathered[FIRN_T_FFN_GATE_EXPS] != NULL) == (found == GATHERED));
@@ -252,7 +253,7 @@ static void test_bits(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char stacked[256]; /* in_scratch has few places */
         snprintf(stacked, sizeof stacked, "%s", draw(cases[i].shape, cases[i].type));
-        outcome a = run(stacked);
+        outcome a = run(stacked, FIRN_WEIGHTS_AUTO);
         for (order o = BEHIND; o <= SPLIT; o++) {
             const char *apart = in_scratch(o == SPLIT ? "apart-00001-of-00002.gguf" : "apart.gguf");
             take_apart(stacked, o, &(fault){0}, apart);
@@ -262,12 +263,15 @@ static void test_bits(void **state)
                                                                     : GATHERED;
             if (u != expected)
                 fail_msg("%s, order %d: experts are used by way %d, not %d", cases[i].shape, o, u, expected);
-            outcome b = run(apart);
-            assert_int_equal(a.n, b.n);
-            assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
-            assert_memory_equal(a.gradients, b.gradients, (size_t)a.n * sizeof(float));
-            assert_memory_equal(a.generated, b.generated, sizeof a.generated);
-            free(b.gradients);
+            for (int place = FIRN_WEIGHTS_MAPPED; place <= FIRN_WEIGHTS_STREAMED;
+                 place++) { /* copied, they lie as here */
+                outcome b = run(apart, (firn_weights_place)place);
+                assert_int_equal(a.n, b.n);
+                assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
+                assert_memory_equal(a.gradients, b.gradients, (size_t)a.n * sizeof(float));
+                assert_memory_equal(a.generated, b.generated, sizeof a.generated);
+                free(b.gradients);
+            }
         }
         free(a.gradients);
     }
