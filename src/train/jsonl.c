@@ -462,7 +462,7 @@ static firn_status next_text(firn_jsonl *lines, json_t **object)
     size_t n, bad;
 
     for (;;) {
-        for (bool more = true; more && lines->size - lines->offset < FIRN_TEXT_BYTES;)
+        for (bool more = true; more && lines->size - lines->offset <= FIRN_TEXT_BYTES;)
             FIRN_TRY(firn_jsonl_more(lines, &more));
         lines->text = lines->data + lines->offset;
         n = lines->size - lines->offset;
