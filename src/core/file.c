@@ -85,7 +85,7 @@ static firn_status await_writer(firn_context *ctx, const char *path, int fd, int
     return firn_fail(ctx, FIRN_ERR_IO, "cannot read %s: it is a pipe, and nobody writes to it", path);
 }
 
-static firn_status open_stream(firn_context *ctx, const char *path, int *fd, struct stat *st, int *first)
+firn_status firn_open_stream(firn_context *ctx, const char *path, int *fd, struct stat *st, int *first)
 {
     *first = -1;
     if (strcmp(path, "-") == 0) {
@@ -172,7 +172,7 @@ firn_status firn_stream_read(firn_context *ctx, const char *path, size_t limit, 
 
     *data = NULL;
     *size = 0;
-    FIRN_TRY(open_stream(ctx, path, &fd, &st, &first));
+    FIRN_TRY(firn_open_stream(ctx, path, &fd, &st, &first));
     return read_all(ctx, path, fd, first, S_ISREG(st.st_mode) ? (size_t)st.st_size : PIPE_BYTES, limit, data, size);
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/context.h"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 /* open(2) with O_CLOEXEC, never one of the descriptors 0 to 2: where a program runs with those closed, what it prints
@@ -35,6 +36,10 @@ typedef struct {
 /* Inputs. All are opened without waiting and looked at first: a folder, a device, or a pipe where a file is needed, is
  * refused in words. Where a text is read once and from its start, pipes are read too, to their end, and "-" is standard
  * input: that is what the functions with `stream` do. */
+
+/* A file, a pipe or standard input as a descriptor that the caller closes; reading it waits. *first: a byte of a pipe
+ * that was read already, -1: none. A pipe that nobody writes to is refused after some seconds. */
+firn_status firn_open_stream(firn_context *ctx, const char *path, int *fd, struct stat *st, int *first);
 
 firn_status firn_map_open(firn_context *ctx, const char *path, firn_map *map);
 firn_status firn_map_stream(firn_context *ctx, const char *path, firn_map *map);

@@ -501,7 +501,9 @@ static firn_status from_text(canon *c)
     json_t *text;
 
     FIRN_TRY(expect_text(c, "text", &text));
-    return json_object_set(c->object, "text", text) == 0 ? FIRN_OK : memory(c);
+    json_incref(text);
+    json_object_clear(c->object);
+    return json_object_set_new(c->object, "text", text) == 0 ? FIRN_OK : memory(c);
 }
 
 /* A mask of zeros and ones under the first of the names that is there. */

@@ -248,12 +248,16 @@ bool firn_source_ends(const char *name, const char *const *endings)
     return false;
 }
 
-static firn_status copy_into(firn_context *ctx, int from, const char *name, int to)
+/* first: a byte that was read already, or -1. */
+static firn_status copy_into(firn_context *ctx, int from, const char *name, int first, int to)
 {
     char bytes[64 << 10];
 
     for (;;) {
-        const ssize_t n = read(from, bytes, sizeof bytes);
+        const ssize_t n = first >= 0 ? 1 : read(from, bytes, sizeof bytes);
+        if (first >= 0)
+            bytes[0] = (char)first;
+        first = -1;
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -290,27 +294,18 @@ firn_status firn_source_descriptor(firn_context *ctx, const char *path, int *fd)
     const bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "standard input" : path;
     struct stat st;
+    int from, first;
 
     *fd = -1;
-    const int from = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : firn_open(path, O_RDONLY, 0);
-    if (from < 0 || fstat(from, &st) < 0) {
-        const int reason = errno;
-        if (from >= 0)
-            close(from);
-        return firn_fail(ctx, FIRN_ERR_IO, "cannot open %s: %s", name, strerror(reason));
-    }
+    FIRN_TRY(firn_open_stream(ctx, path, &from, &st, &first));
     if (S_ISREG(st.st_mode) && (!standard || lseek(from, 0, SEEK_CUR) == 0)) {
         *fd = from;
         return FIRN_OK;
     }
-    if (!standard && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode)) {
-        close(from);
-        return firn_no_file(ctx, "read", name, st.st_mode);
-    }
     const int copy = nameless();
     firn_status s = copy < 0
                         ? firn_fail(ctx, FIRN_ERR_IO, "cannot make a temporary file for %s: %s", name, strerror(errno))
-                        : copy_into(ctx, from, name, copy);
+                        : copy_into(ctx, from, name, first, copy);
     close(from);
     if (s != FIRN_OK && copy >= 0)
         close(copy);

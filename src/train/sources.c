@@ -1,6 +1,7 @@
 /* From sources to files: see sources.h. */
 #include "train/sources.h"
 
+#include "core/utf8.h"
 #include "train/source.h"
 
 #include <dirent.h>
@@ -55,9 +56,18 @@ firn_status firn_source_absolute(firn_context *ctx, const char *source, char *ab
     double weight;
 
     FIRN_TRY(read_weight(ctx, source, path, &weight));
-    char *full = strcmp(path, "-") == 0 ? strdup(path) : realpath(path, NULL);
+    struct stat st; /* standard input and pipes (/dev/fd/63) have no other name */
+    const bool lasts = strcmp(path, "-") != 0 && (stat(path, &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+    char *full = lasts ? realpath(path, NULL) : strdup(path);
     if (!full)
         return firn_fail(ctx, FIRN_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    size_t bad;
+    if (!firn_utf8_valid(full, strlen(full), &bad)) {
+        firn_fail(ctx, FIRN_ERR_IO, "the name %s is not UTF-8 (from its byte %zu on), and run.json cannot hold it",
+                  full, bad + 1);
+        free(full);
+        return FIRN_ERR_IO;
+    }
     const int n = snprintf(absolute, capacity, "%s%s", full, source + strlen(path));
     free(full);
     return n >= 0 && (size_t)n < capacity ? FIRN_OK

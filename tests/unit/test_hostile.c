@@ -41,8 +41,6 @@ static void what_is_no_file_is_refused(void **state)
         "logits m.gguf --tokens t.json -o o.f32 --adapter %s",
         "quantize %s o.gguf q8_0",
         "finetune --model %s --data d.jsonl --output r",
-        "finetune --model m.gguf --data %s --output r",
-        "finetune --model m.gguf --data d.jsonl --eval-data %s --output r",
         "finetune --model m.gguf --data d.jsonl --adapter %s --output r",
         "export m.gguf %s out",
     };
@@ -63,6 +61,19 @@ static void what_is_no_file_is_refused(void **state)
     assert_int_equal(firn("generate m.gguf --chat --history dir"), 1);
     assert_int_equal(firn("generate m.gguf --prompts p"), 1); /* after some seconds, in which a writer may come */
     assert_string_equal(err, "firn: cannot read p: it is a pipe, and nobody writes to it\n");
+    /* data may be a folder or a pipe, but not an empty one, and no device */
+    static const char *const data[][2] = {
+        {"p", "cannot read p: it is a pipe, and nobody writes to it"},
+        {"dir", "dir holds no data"},
+        {"/dev/null", "/dev/null: it is a device, not a file"},
+    };
+    for (size_t w = 0; w < 3; w++) {
+        char args[256];
+        snprintf(args, sizeof args, "finetune --model m.gguf --data %s --output r", data[w][0]);
+        assert_int_equal(firn(args), 1);
+        if (!strstr(err, data[w][1]))
+            fail_msg("firn %s said: %s", args, err);
+    }
 }
 
 static void pipes_are_read_where_text_is(void **state)

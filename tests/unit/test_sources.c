@@ -229,6 +229,12 @@ static void pipes_are_read_once(void **state)
     firn_data_destroy(data);
     dup2(saved, STDIN_FILENO);
     close(saved);
+    sh("mkfifo p; cat a.jsonl > p &");
+    loads(&data, LOAD(&data, "none", "p"));
+    assert_int_equal(data->n_samples, 10);
+    firn_data_destroy(data);
+    assert_int_not_equal(LOAD(&data, "none", "p"), FIRN_OK); /* nobody writes */
+    assert_non_null(strstr(firn_error(ctx), "it is a pipe, and nobody writes to it"));
     assert_int_not_equal(LOAD(&data, "none", "/dev/zero"), FIRN_OK);
     assert_non_null(strstr(firn_error(ctx), "a device"));
 }
