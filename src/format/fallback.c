@@ -32,5 +32,6 @@ bool firn_quantize_keeps_f32(const char *name, int n_dims)
     const size_t n = strlen(name);
     const bool weight = n >= 7 && strcmp(name + n - 7, ".weight") == 0;
 
-    return n_dims <= 1 || !weight || strstr(name, "_norm") || strstr(name, "ffn_gate_inp");
+    return n_dims <= 1 || !weight || strstr(name, "_norm") || strstr(name, "ffn_gate_inp") || strstr(name, "conv1d") ||
+           strstr(name, "shortconv.conv");
 }

@@ -17,6 +17,15 @@ typedef enum {
     FIRN_ATTENTION_MLA,   /* keys and values through a latent vector */
 } firn_attention_kind;
 
+/* What blocks that do not attend do; see recurrent.h. */
+typedef enum {
+    FIRN_MIX_ATTENTION, /* there are none */
+    FIRN_MIX_SHORTCONV,
+    FIRN_MIX_DELTA,
+    FIRN_MIX_KIMI,
+    FIRN_MIX_MAMBA,
+} firn_mixer;
+
 typedef enum {
     FIRN_ROPE_NORM, /* neighbouring values of a head rotate */
     FIRN_ROPE_NEOX, /* value i with value i + n_rot/2 */
@@ -62,8 +71,9 @@ typedef enum {
 
 typedef enum {
     FIRN_SWIGLU,
-    FIRN_SWIGLU_OAI, /* clamped; alpha 1.702, limit 7 */
-    FIRN_GEGLU,      /* GELU's tanh form */
+    FIRN_SWIGLU_OAI,   /* clamped; alpha 1.702, limit 7 */
+    FIRN_GEGLU,        /* GELU's tanh form */
+    FIRN_RELU_SQUARED, /* without a gate: relu(up)^2 */
 } firn_activation;
 
 /* How transformers 5 holds the experts of a block. */
@@ -71,6 +81,7 @@ typedef enum {
     FIRN_HF_JOINT,       /* one parameter for gate and up, gate rows first, one for down */
     FIRN_HF_ALTERNATING, /* the same with rows of gate and up in turn */
     FIRN_HF_MODULES,     /* three modules for each expert */
+    FIRN_HF_UNGATED,     /* one parameter for up, one for down */
 } firn_hf_experts;
 
 /* Names and layouts in transformers, after "model.layers.N."; NULL takes the usual name. Read by train/peft.c. */
@@ -80,6 +91,9 @@ typedef struct {
                               there */
     const char *attention; /* "self_attn" */
     const char *q, *k, *v, *qkv, *o; /* "q_proj", ..., no qkv: NULL */
+    const char *mixer;               /* owner of what stands in the place of attention */
+    const char *dense;               /* "mlp" */
+    const char *gate, *up, *down;    /* "gate_proj", ... */
     firn_hf_experts layout;
     const char *experts; /* "mlp.experts" */
     const char *router;  /* "mlp.gate" */
@@ -91,11 +105,20 @@ typedef struct {
 typedef struct firn_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
 
+    /* blocks without attention */
+    firn_mixer mixer;
+    bool mixer_by_interval; /* all but every full_attention_interval-th, or by attention.recurrent_layers; else those
+                               without key heads */
+    bool delta_joint;       /* b and a are one product, ssm_ba, and perhaps q, k, v, z, ssm_in */
+    bool delta_tiled;       /* value head h reads key head h mod nk */
+    bool one_part;          /* a block has attention, or a state, or a feed-forward, and one norm */
+
     /* attention */
     firn_attention_kind attention;
     firn_rope_kind rope;
     bool rope_factors;      /* rope_freqs, rope_factors_long and _short are used where the file has them */
     bool rope_factors_full; /* ... but by blocks without a window alone, which must have them */
+    bool rope_none;         /* nothing rotates */
     bool rope_all;          /* the whole head rotates: rope.dimension_count must equal it */
     bool rope_finetuned;    /* rope.scaling.finetuned false: no block rotates */
     bool rope_sections;     /* a pair that rope.dimension_sections gives to no axis of an image does not rotate */
@@ -117,6 +140,9 @@ typedef struct firn_arch {
     bool window_pattern;     /* ... and sliding_window_pattern must say so for each block */
     bool window_heads;       /* blocks with a window have heads of key_length_swa and value_length_swa, of which
                                 rope.dimension_count_swa rotate */
+    bool q_gated;            /* behind each head of q in attn_q's rows lie those of its gate: attention's result is
+                                multiplied by the gate's sigmoid */
+    bool q_full;             /* latent attention never has a low-rank q */
     firn_presence attn_gate; /* attn_gate: attention's result is multiplied by sigmoid(attn_gate x) */
     const char *most_keys;   /* key of the number of keys that a token chooses among its own; with no more than these
                                 all are chosen, and longer documents are refused */
@@ -132,6 +158,7 @@ typedef struct firn_arch {
     const char *expert_width;  /* key of the experts' width, where absent or 0 feed_forward_length / experts used; NULL:
                                   feed_forward_length */
     firn_activation activation;
+    bool latent_experts;   /* where moe_latent_size says so, experts live in that width */
     bool dense_beside;     /* experts stand beside a dense feed-forward, each with norms of its own; see ffn.c */
     bool routed_by_router; /* blocks that have a router (ffn_gate_inp) are routed */
     bool leading_dense;    /* leading_dense_block_count blocks are dense */
@@ -147,13 +174,17 @@ typedef struct firn_arch {
     bool output_scale;     /* the stream behind a block is multiplied by layer_output_scale where that is there */
     float softcap;       /* logits become c tanh(logits / c), c by final_logit_softcapping or else this; 0: they stay */
     bool embedding_root; /* the embedding is multiplied by sqrt(n_embd) */
-    bool scales;         /* logit_scale, residual_scale, embedding_scale, attention.scale */
-    firn_presence output; /* OPTIONAL: the embedding serves where it is absent */
+    bool logit_scale_optional;
+    bool eps_other;          /* attention.layer_norm_epsilon serves where layer_norm_rms_epsilon is absent */
+    const char *output_norm; /* "output_norm" */
+    bool scales;             /* logit_scale, residual_scale, embedding_scale, attention.scale */
+    firn_presence output;    /* OPTIONAL: the embedding serves where it is absent */
     firn_presence output_bias;
 
     bool own_factors; /* ffn_gate_inp.scale and ffn_down_exps.scale are the model's own. transformers multiplies by the
                          latter what an adapter adds, too; llama.cpp does not */
-    bool factors_served;  /* llama.cpp multiplies by every .scale tensor; elsewhere by those of attention alone */
+    bool factors_served;        /* llama.cpp multiplies by every .scale tensor; elsewhere by those of attention alone */
+    const char *unserved_mixer; /* more of those, in blocks that do not attend */
     const char *unserved; /* bases on which llama.cpp loads an adapter and ignores it, with spaces between; or NULL */
     firn_hf hf;
     const char *verified; /* reference cases that it passes, see docs/models.md */

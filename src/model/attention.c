@@ -71,21 +71,32 @@ firn_tensor *firn_build_through_cache(firn_builder *u, firn_tensor *x, firn_tens
                : NULL;
 }
 
+/* Values [first, first + n) of each head. */
+static firn_tensor *part(firn_builder *u, firn_tensor *x, int64_t first, int64_t n)
+{
+    if (!x || (first == 0 && n == x->ne[0]))
+        return x;
+    return firn_view(u->g, x, 3, (int64_t[]){n, x->ne[1], x->ne[2]}, (int64_t[]){4, x->nb[1], x->nb[2]}, 4 * first);
+}
+
 firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
 {
     const firn_hparams *hp = &u->model->hp;
     firn_block *blk = u->block;
     firn_graph *g = u->g;
     const int64_t H = u->layer->n_head, G = u->layer->n_head_kv, hk = u->layer->head_k, hv = u->layer->head_v;
-    firn_tensor *q, *k, *v;
+    const int64_t q_rows = (u->model->arch->q_gated ? 2 : 1) * hk;
+    firn_tensor *q, *k, *v, *qs;
 
     if (blk->weight[FIRN_T_ATTN_QKV]) {
         firn_tensor *qkv = firn_build_product(u, FIRN_T_ATTN_QKV, x); /* rows of q, then k, then v */
-        q = late_bias(u, firn_build_heads(u, qkv, 0, hk, H), FIRN_T_ATTN_Q, hk, H);
-        k = late_bias(u, firn_build_heads(u, qkv, H * hk, hk, G), FIRN_T_ATTN_K, hk, G);
-        v = late_bias(u, firn_build_heads(u, qkv, (H + G) * hk, hv, G), FIRN_T_ATTN_V, hv, G);
+        qs = firn_build_heads(u, qkv, 0, q_rows, H);
+        q = late_bias(u, part(u, qs, 0, hk), FIRN_T_ATTN_Q, hk, H);
+        k = late_bias(u, firn_build_heads(u, qkv, H * q_rows, hk, G), FIRN_T_ATTN_K, hk, G);
+        v = late_bias(u, firn_build_heads(u, qkv, H * q_rows + G * hk, hv, G), FIRN_T_ATTN_V, hv, G);
     } else {
-        q = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_Q, x), 0, hk, H);
+        qs = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_Q, x), 0, q_rows, H);
+        q = part(u, qs, 0, hk);
         k = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_K, x), 0, hk, G);
         v = blk->weight[FIRN_T_ATTN_V] ? firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_V, x), 0, hv, G) : k;
     }
@@ -97,7 +108,10 @@ firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
     v = firn_build_through_cache(u, v, blk->v_cache, hv, G);
 
     firn_tensor *o = firn_attention(g, q, k, v, blk->range, blk->weight[FIRN_T_ATTN_SINKS], hp->attention_scale, 0);
-    o = firn_reshape(g, firn_named(o, "attention"), 2, (int64_t[]){hv * H, u->n});
+    firn_named(o, "attention");
+    if (u->model->arch->q_gated)
+        o = firn_named(firn_mul(g, o, firn_sigmoid(g, part(u, qs, hk, hk))), "gated attention");
+    o = firn_reshape(g, o, 2, (int64_t[]){hv * H, u->n});
     if (blk->weight[FIRN_T_ATTN_GATE])
         o = firn_named(firn_mul(g, o, firn_sigmoid(g, firn_build_product(u, FIRN_T_ATTN_GATE, x))), "gated attention");
     return firn_build_product(u, FIRN_T_ATTN_OUTPUT, o);

@@ -4,6 +4,7 @@
  * Shapes innermost first: d = n_embd, n = n_tokens. LoRA is part of the product: y = W x + s B (A x), s = alpha / rank;
  * the scale goes onto A x, the smallest tensor. */
 #include "model/build.h"
+#include "model/recurrent.h"
 #include "model/stack.h"
 
 #include <stdio.h>
@@ -48,6 +49,9 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.n_ff_shared = l->n_ff_shared;
     kind.n_expert_used = l->n_expert_used;
     kind.experts = l->experts;
+    kind.mixer = l->mixer;
+    kind.mixes = l->mixes;
+    kind.feeds = l->feeds;
     kind.rotates = l->rotates;
     kind.stretched = l->stretched;
     kind.factors = l->factors;
@@ -112,7 +116,9 @@ static void make_slots(firn_builder *u)
         k->factors = slot_like(g, factors);
     if (m->hp.temperature.scale != 0)
         k->temperature = firn_slot(g, FIRN_F32, 3, (int64_t[]){1, 1, u->n}, "temperature");
-    if (k->kind.n_cache) {
+    if (l->mixer != FIRN_MIX_ATTENTION)
+        k->first = firn_slot(g, FIRN_I32, 1, &u->n, "first token");
+    if (k->kind.n_cache && l->k_row) {
         k->row = firn_slot(g, FIRN_I32, 1, &u->n, "cache row");
         k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->k_row, k->kind.n_cache}, "k cache");
         if (l->v_row)
@@ -222,6 +228,8 @@ static firn_tensor *residual(firn_builder *u, firn_tensor *x, firn_tensor_id nor
 
 static firn_tensor *attention(firn_builder *u, firn_tensor *x)
 {
+    if (u->layer->mixer != FIRN_MIX_ATTENTION)
+        return firn_build_recurrent(u, x);
     return u->model->arch->attention == FIRN_ATTENTION_MLA ? firn_build_mla(u, x) : firn_build_attention(u, x);
 }
 
@@ -230,14 +238,20 @@ static void forward(firn_builder *u)
     firn_block *k = u->block;
     firn_graph *g = u->g;
     const float eps = u->model->hp.norm_eps;
-    const firn_tensor_id norm = k->weight[FIRN_T_FFN_NORM] ? FIRN_T_FFN_NORM : FIRN_T_POST_ATTENTION_NORM;
+    const firn_tensor_id norm = k->weight[FIRN_T_FFN_NORM]              ? FIRN_T_FFN_NORM
+                                : k->weight[FIRN_T_POST_ATTENTION_NORM] ? FIRN_T_POST_ATTENTION_NORM
+                                                                        : FIRN_T_ATTN_NORM; /* the only one */
+    firn_tensor *x = k->x;
 
-    firn_tensor *h = firn_named(firn_rms_norm(g, k->x, k->weight[FIRN_T_ATTN_NORM], eps), "attn_norm");
-    firn_tensor *x =
-        firn_named(firn_add(g, k->x, residual(u, attention(u, h), FIRN_T_POST_ATTENTION_NORM)), "after attention");
-    h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
-    h = residual(u, firn_build_feed_forward(u, h, x), FIRN_T_POST_FFW_NORM);
-    x = firn_add(g, x, h);
+    if (u->layer->mixes) {
+        firn_tensor *h = firn_named(firn_rms_norm(g, x, k->weight[FIRN_T_ATTN_NORM], eps), "attn_norm");
+        x = firn_add(g, x, residual(u, attention(u, h), FIRN_T_POST_ATTENTION_NORM));
+        firn_named(x, "after attention");
+    }
+    if (u->layer->feeds) {
+        firn_tensor *h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
+        x = firn_add(g, x, residual(u, firn_build_feed_forward(u, h, x), FIRN_T_POST_FFW_NORM));
+    }
     if (k->weight[FIRN_T_LAYER_OUTPUT_SCALE])
         x = firn_mul(g, x, k->weight[FIRN_T_LAYER_OUTPUT_SCALE]);
     k->y = firn_output(g, firn_named(x, "block output"));

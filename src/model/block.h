@@ -14,7 +14,7 @@ typedef struct {
     int64_t n_tokens;
     int64_t n_cache; /* tokens that the key/value cache holds; 0: keys and values are this pass's own */
     int64_t n_head, n_head_kv, head_k, head_v, n_rot, n_ff, n_ff_expert, n_ff_shared, n_expert_used;
-    int32_t experts, rotates, stretched, factors;
+    int32_t mixer, mixes, feeds, experts, rotates, stretched, factors;
     float rope_base;
     struct {
         int32_t there, bias, factor, rank;
@@ -38,6 +38,8 @@ typedef struct {
     firn_tensor *row;                 /* I32 [n_tokens], where keys and values go in the cache */
     firn_tensor *factors;             /* [n_rot/2], or NULL */
     firn_tensor *temperature;         /* [1, 1, n_tokens] what q is multiplied by, or NULL */
+    firn_tensor *first;               /* I32 [n_tokens], see CONV_CAUSAL; blocks with a state */
+    firn_tensor *kept[4];             /* what such a block keeps from pass to pass, while generating */
     firn_tensor *k_cache, *v_cache;   /* [k_row, n_cache], [v_row, n_cache] */
     firn_tensor *dy;                  /* [d, n_tokens] */
     firn_tensor *drouter[2];          /* [1] each: the slopes of balance and z */

@@ -9,6 +9,9 @@
  * multiple of the tile of ATTENTION's reference (op/attention.h), and cpu/attention_x86.h counts its own from the first
  * key in sight. BACK rows more than needed are kept, so that a few tokens can be taken back.
  *
+ * Blocks with a state keep it and the last tokens that their filters saw, the same bytes however many tokens there
+ * were; going back is feeding again.
+ *
  * Called by generate.c. */
 #include "model/cache.h"
 
@@ -57,12 +60,22 @@ static void places(const firn_model *m, int64_t layer, int64_t n_ctx, int64_t n_
     }
 }
 
+/* Where what block `layer` keeps begins. */
+static uint64_t state_place(const firn_model *m, int64_t layer)
+{
+    uint64_t bytes = 0;
+
+    for (int64_t i = 0; i < layer; i++)
+        bytes += bytes_of(m->layers[i].kept, 1);
+    return bytes;
+}
+
 uint64_t firn_cache_bytes(const firn_model *m, int64_t n_ctx, int64_t batch)
 {
     uint64_t k, v;
 
     places(m, m->hp.n_layer, n_ctx, window_rows(m, n_ctx, batch), &k, &v);
-    return k + v;
+    return k + v + state_place(m, m->hp.n_layer);
 }
 
 int64_t firn_cache_rows(const firn_cache *c, int64_t layer)
@@ -74,6 +87,14 @@ firn_status firn_cache_bind(const firn_cache *c, const firn_block *block, firn_e
 {
     uint64_t k, v;
 
+    uint64_t at = state_place(c->model, layer);
+    for (size_t i = 0; i < sizeof block->kept / sizeof *block->kept; i++)
+        if (block->kept[i]) {
+            FIRN_TRY(firn_exec_bind(exec, block->kept[i], c->states, (size_t)at));
+            at += (uint64_t)firn_n_bytes(block->kept[i]);
+        }
+    if (!block->k_cache)
+        return FIRN_OK;
     places(c->model, layer, c->n_ctx, c->n_rows, &k, &v);
     FIRN_TRY(firn_exec_bind(exec, block->k_cache, c->k, (size_t)k));
     return block->v_cache ? firn_exec_bind(exec, block->v_cache, c->v, (size_t)v) : FIRN_OK;
@@ -111,7 +132,8 @@ firn_status firn_cache_make_room(firn_cache *c, int64_t length, int64_t n)
 
 int64_t firn_cache_truncate(firn_cache *c, int64_t n)
 {
-    const bool all = c->first == 0 || n - (c->model->hp.window - 1) >= c->first;
+    /* States do not go back. */
+    const bool all = !c->model->hp.recurrent && (c->first == 0 || n - (c->model->hp.window - 1) >= c->first);
 
     if (!all || n == 0)
         c->first = 0;
@@ -128,7 +150,11 @@ static firn_status prepare(firn_cache *c, int64_t batch)
     places(c->model, c->model->hp.n_layer, c->n_ctx, c->n_rows, &k, &v);
     FIRN_EXPECT(c->ctx, k <= SIZE_MAX && v <= SIZE_MAX,
                 "the cache would have more bytes than this machine can address");
-    FIRN_TRY(firn_buffer_create(c->device, (size_t)k, &c->k));
+    const uint64_t states = state_place(c->model, c->model->hp.n_layer);
+    if (k)
+        FIRN_TRY(firn_buffer_create(c->device, (size_t)k, &c->k));
+    if (states)
+        FIRN_TRY(firn_buffer_create(c->device, (size_t)states, &c->states));
     return v ? firn_buffer_create(c->device, (size_t)v, &c->v) : FIRN_OK;
 }
 
@@ -157,5 +183,6 @@ void firn_cache_destroy(firn_cache *c)
         return;
     firn_buffer_destroy(c->k);
     firn_buffer_destroy(c->v);
+    firn_buffer_destroy(c->states);
     firn_free(c->ctx, c);
 }

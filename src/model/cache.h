@@ -1,4 +1,4 @@
-/* Keys and values of the tokens so far; see cache.c. */
+/* Keys and values of the tokens so far, and states; see cache.c. */
 #ifndef FIRN_MODEL_CACHE_H
 #define FIRN_MODEL_CACHE_H
 
@@ -10,7 +10,8 @@ typedef struct {
     const firn_model *model;
     int64_t n_ctx, n_rows; /* rows of a block without a window, and of one with it */
     int64_t first;         /* position of the first row of a block with a window */
-    firn_buffer *k, *v;    /* v NULL: keys are all there is */
+    firn_buffer *k, *v;    /* v NULL: keys are all there is; both: there are none */
+    firn_buffer *states;   /* what blocks with a state keep, one behind the other; or NULL */
 } firn_cache;
 
 /* For n_ctx tokens, of which up to `batch` are fed at once. */

@@ -21,8 +21,10 @@ static firn_tensor *activation(firn_builder *u, firn_tensor *gate, firn_tensor *
         return firn_swiglu_oai(u->g, gate, up, 1.702f, 7.0f);
     case FIRN_GEGLU:
         return firn_geglu(u->g, gate, up);
+    case FIRN_RELU_SQUARED:
+        break;
     }
-    return NULL;
+    return firn_sqr(u->g, firn_relu(u->g, up));
 }
 
 /* ---- the router ---- */
@@ -114,7 +116,9 @@ static firn_tensor *routed_experts(firn_builder *u, firn_tensor *x, firn_tensor 
     firn_block *k = u->block;
     firn_graph *g = u->g;
     firn_tensor *w = route(u, logits, &k->ids), *act;
-    firn_tensor *column = firn_reshape(g, x, 3, (int64_t[]){u->model->hp.n_embd, 1, u->n});
+    if (k->weight[FIRN_T_FFN_LATENT_DOWN])
+        x = firn_build_product(u, FIRN_T_FFN_LATENT_DOWN, x);
+    firn_tensor *column = x ? firn_reshape(g, x, 3, (int64_t[]){x->ne[0], 1, u->n}) : NULL;
 
     if (k->weight[FIRN_T_FFN_GATE_UP_EXPS]) {
         firn_tensor *both = firn_build_routed(u, FIRN_T_FFN_GATE_UP_EXPS, column, k->ids);
@@ -123,16 +127,25 @@ static firn_tensor *routed_experts(firn_builder *u, firn_tensor *x, firn_tensor 
         firn_tensor *up = firn_build_routed(u, FIRN_T_FFN_UP_EXPS, column, k->ids);
         act = k->weight[FIRN_T_FFN_GATE_EXPS]
                   ? activation(u, firn_build_routed(u, FIRN_T_FFN_GATE_EXPS, column, k->ids), up)
-                  : firn_silu(g, up);
+              : u->model->arch->activation == FIRN_RELU_SQUARED ? activation(u, NULL, up)
+                                                                : firn_silu(g, up);
     }
-    return firn_named(firn_mix_slots(g, firn_build_routed(u, FIRN_T_FFN_DOWN_EXPS, act, k->ids), w), "experts");
+    firn_tensor *y =
+        firn_named(firn_mix_slots(g, firn_build_routed(u, FIRN_T_FFN_DOWN_EXPS, act, k->ids), w), "experts");
+    return k->weight[FIRN_T_FFN_LATENT_UP] ? firn_build_product(u, FIRN_T_FFN_LATENT_UP, y) : y;
+}
+
+/* NULL where the activation takes none. */
+static firn_tensor *gate_of(firn_builder *u, firn_tensor_id id, firn_tensor *x)
+{
+    return u->block->weight[id] ? firn_build_product(u, id, x) : NULL;
 }
 
 static firn_tensor *shared_expert(firn_builder *u, firn_tensor *x)
 {
     firn_graph *g = u->g;
     firn_tensor *act =
-        activation(u, firn_build_product(u, FIRN_T_FFN_GATE_SHEXP, x), firn_build_product(u, FIRN_T_FFN_UP_SHEXP, x));
+        activation(u, gate_of(u, FIRN_T_FFN_GATE_SHEXP, x), firn_build_product(u, FIRN_T_FFN_UP_SHEXP, x));
     firn_tensor *y = firn_build_product(u, FIRN_T_FFN_DOWN_SHEXP, act);
 
     if (u->model->arch->shared == FIRN_SHARED_GATED)
@@ -142,9 +155,8 @@ static firn_tensor *shared_expert(firn_builder *u, firn_tensor *x)
 
 static firn_tensor *dense(firn_builder *u, firn_tensor *x)
 {
-    return firn_build_product(
-        u, FIRN_T_FFN_DOWN,
-        activation(u, firn_build_product(u, FIRN_T_FFN_GATE, x), firn_build_product(u, FIRN_T_FFN_UP, x)));
+    return firn_build_product(u, FIRN_T_FFN_DOWN,
+                              activation(u, gate_of(u, FIRN_T_FFN_GATE, x), firn_build_product(u, FIRN_T_FFN_UP, x)));
 }
 
 /* Experts beside a dense feed-forward. The router's .scale is on what it reads. */

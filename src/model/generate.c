@@ -41,14 +41,15 @@ struct firn_generator {
 };
 
 /* tokens; positions, which are rows too, and ranges (2 each); the same in blocks with a window; what q is multiplied by
- * (floats); the row that the head picks */
+ * (floats); where the document begins, from the first of these tokens on; the row that the head picks */
 enum {
     AT_POSITION = BATCH,
     AT_RANGE = 2 * BATCH,
     AT_WINDOW_ROW = 4 * BATCH,
     AT_WINDOW = 5 * BATCH,
     AT_TEMPERATURE = 7 * BATCH,
-    AT_PICK = 8 * BATCH,
+    AT_FIRST = 8 * BATCH,
+    AT_PICK = 9 * BATCH,
     N_NUMBERS
 };
 
@@ -160,7 +161,10 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     FIRN_TRY(firn_exec_bind(exec, k->x, g->x, row_bytes(g) * BATCH * (size_t)(layer & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->y, g->x, row_bytes(g) * BATCH * (size_t)((layer + 1) & 1)));
     FIRN_TRY(firn_exec_bind(exec, k->position, g->numbers, AT_POSITION * sizeof(int32_t)));
-    FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, (l->window ? AT_WINDOW_ROW : AT_POSITION) * sizeof(int32_t)));
+    if (k->row)
+        FIRN_TRY(firn_exec_bind(exec, k->row, g->numbers, (l->window ? AT_WINDOW_ROW : AT_POSITION) * sizeof(int32_t)));
+    if (k->first)
+        FIRN_TRY(firn_exec_bind(exec, k->first, g->numbers, AT_FIRST * sizeof(int32_t)));
     FIRN_TRY(firn_exec_bind(exec, k->range, g->numbers, (l->window ? AT_WINDOW : AT_RANGE) * sizeof(int32_t)));
     if (k->temperature)
         FIRN_TRY(firn_exec_bind(exec, k->temperature, g->numbers, AT_TEMPERATURE * sizeof(int32_t)));
@@ -182,6 +186,7 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
     for (int64_t t = 0; t < n; t++) {
         const int32_t at = (int32_t)(g->length + t), row = at - (int32_t)g->cache->first;
         const float factor = firn_model_temperature(g->model, at);
+        g->host_numbers[AT_FIRST + t] = -(int32_t)g->length;
         g->host_numbers[t] = tokens[t];
         memcpy(&g->host_numbers[AT_TEMPERATURE + t], &factor, sizeof factor);
         g->host_numbers[AT_POSITION + t] = at;

@@ -3,6 +3,7 @@
 #include "model/hparams.h"
 
 #include "model/mla.h"
+#include "model/recurrent.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -173,7 +174,8 @@ static firn_status rope(firn_context *ctx, firn_model *m)
         m->layers[i].rope_base = base;
         m->layers[i].stretched = m->layers[i].factors = true;
         m->layers[i].n_rot = n_rot;
-        m->layers[i].rotates = finetuned && (m->arch->rope_skip == 0 || (i + 1) % m->arch->rope_skip != 0);
+        m->layers[i].rotates =
+            finetuned && !m->arch->rope_none && (m->arch->rope_skip == 0 || (i + 1) % m->arch->rope_skip != 0);
     }
     return m->arch->rope_sections ? sections(ctx, m) : FIRN_OK;
 }
@@ -267,6 +269,7 @@ static firn_status heads(firn_context *ctx, firn_model *m)
     for (int64_t i = 0; i < hp->n_layer; i++)
         m->layers[i].n_head_kv = m->layers[i].n_head;
     FIRN_TRY(firn_key_per_layer(ctx, m, "attention.head_count_kv", false, offsetof(firn_layer, n_head_kv)));
+    FIRN_TRY(firn_recurrent_read(ctx, m));
     for (int64_t i = 0; i < hp->n_layer; i++) {
         const firn_layer *l = &m->layers[i];
         if (l->n_head <= 0 || l->n_head_kv <= 0 || l->n_head % l->n_head_kv || l->n_head > 4096)
@@ -287,8 +290,9 @@ static firn_status heads(firn_context *ctx, firn_model *m)
         firn_layer *l = &m->layers[i];
         l->head_k = hp->head_k;
         l->head_v = hp->head_v;
-        l->k_row = l->n_head_kv * hp->head_k;
-        l->v_row = l->n_head_kv * hp->head_v;
+        const bool keys = l->mixes && l->mixer == FIRN_MIX_ATTENTION;
+        l->k_row = keys ? l->n_head_kv * hp->head_k : 0;
+        l->v_row = keys ? l->n_head_kv * hp->head_v : 0;
     }
     if (m->arch->attention == FIRN_ATTENTION_MLA)
         FIRN_TRY(firn_mla_rope(ctx, m));
@@ -357,7 +361,8 @@ static firn_status routed_blocks(firn_context *ctx, firn_model *m)
         char router[64];
         snprintf(router, sizeof router, "blk.%d.ffn_gate_inp.weight", (int)i);
         m->layers[i].experts =
-            m->arch->routed_by_router ? firn_gguf_find(m->gguf, router) != NULL : i >= lead && (i + 1) % step == 0;
+            m->layers[i].feeds &&
+            (m->arch->routed_by_router ? firn_gguf_find(m->gguf, router) != NULL : i >= lead && (i + 1) % step == 0);
     }
     return FIRN_OK;
 }
@@ -433,7 +438,7 @@ static firn_status scales(firn_context *ctx, firn_model *m)
                          m->arch->name, (double)hp->softcap);
     if (!m->arch->scales)
         return FIRN_OK;
-    FIRN_TRY(firn_key_f32(ctx, m, "logit_scale", true, &logit));
+    FIRN_TRY(firn_key_f32(ctx, m, "logit_scale", !m->arch->logit_scale_optional, &logit));
     FIRN_TRY(firn_key_f32(ctx, m, "residual_scale", false, &residual));
     FIRN_TRY(firn_key_f32(ctx, m, "embedding_scale", false, &embedding));
     FIRN_TRY(firn_key_f32(ctx, m, "attention.scale", false, &attention));
@@ -493,7 +498,11 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
     FIRN_TRY(firn_key_u32(ctx, m, "embedding_length", true, &hp->n_embd));
     FIRN_TRY(firn_key_u32(ctx, m, "block_count", true, &hp->n_block));
     FIRN_TRY(firn_key_u32(ctx, m, "nextn_predict_layers", false, &nextn));
-    FIRN_TRY(firn_key_f32(ctx, m, "attention.layer_norm_rms_epsilon", true, &hp->norm_eps));
+    if (m->arch->eps_other)
+        FIRN_TRY(firn_key_f32(ctx, m, "attention.layer_norm_epsilon", true, &hp->norm_eps));
+    FIRN_TRY(firn_key_f32(ctx, m, "attention.layer_norm_rms_epsilon", !m->arch->eps_other, &hp->norm_eps));
+    if (m->arch->latent_experts)
+        FIRN_TRY(firn_key_u32(ctx, m, "moe_latent_size", false, &hp->n_latent));
     FIRN_TRY(firn_gguf_get_bool(ctx, m->gguf, firn_key(key, m, "attention.causal"), false, &causal));
     hp->n_layer = hp->n_block - nextn;
     if (hp->n_layer <= 0 || hp->n_block > MAX_LAYERS)
@@ -521,7 +530,7 @@ firn_status firn_hparams_read(firn_context *ctx, firn_model *m)
     FIRN_TRY(per_layer_inputs(ctx, m));
     FIRN_TRY(experts(ctx, m));
     for (int64_t i = 0; i < hp->n_layer; i++)
-        if (!m->layers[i].experts && m->layers[i].n_ff <= 0)
+        if (m->layers[i].feeds && !m->layers[i].experts && m->layers[i].n_ff <= 0)
             return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.feed_forward_length is missing or 0", arch);
     return FIRN_OK;
 }

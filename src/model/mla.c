@@ -36,7 +36,7 @@ firn_status firn_mla_heads(firn_context *ctx, firn_model *m)
     int64_t k = 0, v = 0;
 
     FIRN_TRY(firn_key_u32(ctx, m, "attention.kv_lora_rank", true, &hp->mla.kv_rank));
-    if (!lite(hp))
+    if (!lite(hp) && !m->arch->q_full)
         FIRN_TRY(firn_key_u32(ctx, m, "attention.q_lora_rank", true, &hp->mla.q_rank));
     FIRN_TRY(firn_key_u32(ctx, m, "attention.key_length_mla", false, &k));
     FIRN_TRY(firn_key_u32(ctx, m, "attention.value_length_mla", false, &v));
@@ -54,7 +54,7 @@ firn_status firn_mla_heads(firn_context *ctx, firn_model *m)
     }
     for (int64_t i = 0; i < hp->n_layer; i++) {
         const int64_t expected = hp->mla.split ? 1 : m->layers[i].n_head;
-        if (m->layers[i].n_head_kv != expected)
+        if (m->layers[i].n_head_kv != expected && !m->layers[i].recurrent)
             return firn_fail(ctx, FIRN_ERR_FORMAT, "%s.attention.head_count_kv of block %lld is %lld, not %lld",
                              m->arch->name, (long long)i, (long long)m->layers[i].n_head_kv, (long long)expected);
     }
@@ -81,7 +81,7 @@ firn_status firn_mla_rope(firn_context *ctx, firn_model *m)
     const float magnitude = a * (1 + m_all * stretch);
     hp->attention_scale = magnitude * magnitude / sqrtf((float)hp->head_k);
     for (int64_t i = 0; i < hp->n_layer; i++) {
-        m->layers[i].k_row = hp->mla.kv_rank + hp->rope.n_rot;
+        m->layers[i].k_row = m->layers[i].recurrent ? 0 : hp->mla.kv_rank + hp->rope.n_rot;
         m->layers[i].v_row = 0;
     }
     return FIRN_OK;
@@ -137,7 +137,7 @@ static firn_tensor *columns(firn_builder *u, firn_tensor *t, int64_t first, int6
 
 static firn_tensor *rotated(firn_builder *u, firn_tensor *t, const char *name)
 {
-    return firn_named(firn_build_rotated(u, t, NULL), "%s", name);
+    return u->layer->rotates ? firn_named(firn_build_rotated(u, t, NULL), "%s", name) : t;
 }
 
 /* Tokens and heads exchanged: [a, n, H] to [a, H, n] and back. */

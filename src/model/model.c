@@ -97,6 +97,17 @@ float firn_model_temperature(const firn_model *m, int64_t position)
     return (float)(1 + (double)m->hp.temperature.scale * log(1 + (double)step));
 }
 
+/* Whether `word` is among the words of a list, NULL: an empty one. */
+static bool listed(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *p = words; p && *p; p += strcspn(p, " "), p += *p == ' ')
+        if (strcspn(p, " ") == n && memcmp(p, word, n) == 0)
+            return true;
+    return false;
+}
+
 bool firn_model_serves(const firn_model *m, const char *name)
 {
     if (!m || !name)
@@ -113,11 +124,8 @@ bool firn_model_serves(const firn_model *m, const char *name)
     if ((c == FIRN_CLASS_DENSE || c == FIRN_CLASS_SHARED) && m->layers[layer].factor[id])
         return false;
     const char *base = layer < 0 ? "output" : firn_tensor_rows[id].base;
-    const size_t n = strlen(base);
-    for (const char *p = m->arch->unserved; p && *p; p += strcspn(p, " "), p += *p == ' ')
-        if (strcspn(p, " ") == n && memcmp(p, base, n) == 0)
-            return false;
-    return true;
+    const bool mixer = layer >= 0 && m->layers[layer].mixer != FIRN_MIX_ATTENTION;
+    return !listed(m->arch->unserved, base) && !(mixer && listed(m->arch->unserved_mixer, base));
 }
 
 /* ---- open ---- */
@@ -128,6 +136,11 @@ static firn_status find_arch(firn_context *ctx, firn_model *m)
     firn_text list;
 
     FIRN_TRY(firn_gguf_get_string(ctx, m->gguf, "general.type", false, &type));
+    if (type.size == 6 && memcmp(type.data, "mmproj", 6) == 0)
+        return firn_fail(
+            ctx, FIRN_ERR_FORMAT,
+            "this GGUF file is the part of a model that reads images or sound (general.type is 'mmproj'), not "
+            "the language model that it belongs to; images and sound are not supported");
     if (type.size != 5 || memcmp(type.data, "model", 5) != 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "this GGUF file holds no model: general.type is '%.*s'",
                          (int)(type.size < 32 ? type.size : 32), type.data);

@@ -38,6 +38,13 @@ typedef struct {
         int64_t q_rank, kv_rank, nope;
         bool split; /* attn_k_b and attn_v_b, not attn_kv_b */
     } mla;
+    bool recurrent;             /* some block carries a state */
+    struct {                    /* ... see recurrent.h */
+        int64_t taps, channels; /* of filters */
+        int64_t state, head, n_head,
+            n_group; /* a state is [state, head] for each of n_head, whose keys n_group share */
+    } ssm;
+    int64_t n_latent;      /* width in which experts live; 0: n_embd */
     firn_rope_params rope; /* a layer has its own base, and may go without the stretching */
     struct {
         float scale; /* q is multiplied by 1 + scale ln(1 + floor(position / length)); 0: it is not */
@@ -61,6 +68,10 @@ typedef struct {
     int64_t n_expert_used;
     int64_t k_row, v_row; /* values that a token adds to the caches of keys and values */
     int64_t window;       /* not 0: it sees hp.window keys */
+    firn_mixer mixer;     /* what it does in the place of attention */
+    int64_t recurrent;    /* it has no keys */
+    int64_t kept;         /* floats that it keeps while generating */
+    bool mixes, feeds;    /* it has the first part, the second part */
     bool experts, rotates;
     bool stretched;                                                    /* it rotates as rope.scaling says */
     bool factors;                                                      /* ... and as rope_freqs say */

@@ -126,6 +126,66 @@ static const firn_random_shape shapes[] = {
     {"tiny-gemma4-moe", "gemma4", "gpt-2", 512, 128, 4, 4, 2, 64, 96, 8, 3, 64, 512, 1e6f, 1e-6f, .tied = true,
      .with = FIRN_WITH_FUSED_EXPERTS, .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2,
      .rope_base_window = 1e4f},
+    {"qwen3.5-35b-a3b", "qwen35moe", "qwen35", 248320, 2048, 40, 16, 2, 256, 512, 256, 8, 512, 262144, 1e7f, 1e-6f,
+     .n_rot = 64, .n_ff_shared = 512, .sections = {11, 11, 10}, .pattern = "RRRA", .n_taps = 4, .n_state = 128,
+     .n_state_group = 16, .n_state_head = 32, .n_inner = 4096},
+    {"qwen3.5-4b", "qwen35", "qwen35", 248320, 2560, 32, 16, 4, 256, 9216, 0, 0, 0, 262144, 1e7f, 1e-6f, .tied = true,
+     .n_rot = 64, .sections = {11, 11, 10}, .pattern = "RRRA", .n_taps = 4, .n_state = 128, .n_state_group = 16,
+     .n_state_head = 32, .n_inner = 4096},
+    {"qwen3-next-80b-a3b", "qwen3next", "qwen2", 151936, 2048, 48, 16, 2, 256, 5120, 512, 10, 512, 262144, 1e7f, 1e-6f,
+     .n_rot = 64, .n_ff_shared = 512, .pattern = "RRRA", .n_taps = 4, .n_state = 128, .n_state_group = 16,
+     .n_state_head = 32, .n_inner = 4096},
+    {"lfm2-8b-a1b", "lfm2moe", "lfm2", 65536, 2048, 24, 32, 8, 64, 7168, 32, 4, 1792, 128000, 1e6f, 1e-5f, .tied = true,
+     .n_lead = 2, .gating = 2, .pattern = "RRARRRARRRARRRARRRARRARR", .n_taps = 3},
+    {"lfm2-1.2b", "lfm2", "lfm2", 65536, 2048, 16, 32, 8, 64, 8192, 0, 0, 0, 128000, 1e6f, 1e-5f, .tied = true,
+     .pattern = "RRARRARRARARARAR", .n_taps = 3},
+    {"nemotron-3-nano-30b-a3b", "nemotron_h_moe", "pixtral", 131072, 2688, 52, 32, 2, 128, 1856, 128, 6, 1856, 262144,
+     1e4f, 1e-5f, .with = FIRN_WITH_CHOICE_BIAS, .n_ff_shared = 3712, .weights_scale = 2.5f, .weights_norm = true,
+     .pattern = "REREREAEREREREAERERER" "EAEREREREAEREREREREAEREREREREREE", .n_taps = 4, .n_state = 128,
+     .n_state_group = 8, .n_state_head = 64, .n_inner = 4096},
+    {"nemotron-nano-9b-v2", "nemotron_h", "pixtral", 131072, 4480, 56, 40, 8, 128, 15680, 0, 0, 0, 131072, 1e4f, 1e-5f,
+     .tied = false, .pattern = "RERERERAERERE", .n_taps = 4, .n_state = 128, .n_state_group = 8, .n_state_head = 128,
+     .n_inner = 10240},
+    {"granite-4.0-h-tiny", "granitehybrid", "dbrx", 100352, 1536, 40, 12, 4, 128, 512, 64, 6, 512, 131072, 1e4f, 1e-5f,
+     .tied = true, .n_ff_shared = 1024, .logit_scale = 6, .residual_scale = 0.22f, .embedding_scale = 12,
+     .attention_scale = 0.0078125f, .pattern = "RRRRRARRRRRRRRRARRRRRRRRRARRRRRRRRRARRRR", .n_taps = 4, .n_state = 128,
+     .n_state_group = 1, .n_state_head = 48, .n_inner = 3072},
+    {"kimi-linear-48b-a3b", "kimi-linear", "kimi-k2", 163840, 2304, 27, 32, 32, 192, 9216, 256, 8, 1024, 1048576, 1e4f,
+     1e-5f, .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 64, .n_lead = 1, .n_shared = 1, .gating = 2, .weights_scale = 2.446f,
+     .kv_rank = 512, .n_nope = 128, .n_head_v = 128, .pattern = "RRRA", .n_taps = 4, .n_state = 128},
+    {"tiny-qwen35moe", "qwen35moe", "qwen35", 512, 128, 4, 4, 2, 32, 96, 8, 3, 64, 512, 1e7f, 1e-6f, .n_rot = 16,
+     .n_ff_shared = 96, .sections = {3, 3, 2}, .pattern = "RRRA", .n_taps = 4, .n_state = 16, .n_state_group = 2,
+     .n_state_head = 4, .n_inner = 64},
+    {"tiny-qwen35", "qwen35", "qwen35", 512, 128, 4, 4, 2, 32, 192, 0, 0, 0, 512, 1e7f, 1e-6f, .tied = false, .n_rot = 16,
+     .sections = {3, 3, 2}, .pattern = "RRRA", .n_taps = 4, .n_state = 32, .n_state_group = 2, .n_state_head = 6,
+     .n_inner = 192},
+    {"tiny-qwen3next", "qwen3next", "qwen2", 512, 128, 4, 4, 2, 32, 96, 8, 3, 64, 512, 1e7f, 1e-6f, .n_rot = 16,
+     .n_ff_shared = 96, .pattern = "RRRA", .n_taps = 4, .n_state = 16, .n_state_group = 2, .n_state_head = 4,
+     .n_inner = 64},
+    {"tiny-qwen3next-in", "qwen3next", "qwen2", 512, 128, 4, 4, 2, 32, 96, 8, 3, 64, 512, 1e7f, 1e-6f, .n_rot = 16,
+     .n_ff_shared = 96, .pattern = "RRRA", .n_taps = 4, .n_state = 16, .n_state_group = 2, .n_state_head = 6,
+     .n_inner = 96, .joint = true},
+    {"tiny-lfm2moe", "lfm2moe", "lfm2", 512, 128, 4, 4, 2, 32, 192, 8, 3, 64, 512, 1e6f, 1e-5f, .tied = true,
+     .n_lead = 1, .gating = 2, .pattern = "RRA", .n_taps = 3},
+    {"tiny-lfm2", "lfm2", "lfm2", 512, 128, 4, 4, 2, 32, 192, 0, 0, 0, 512, 1e6f, 1e-5f, .tied = true,
+     .pattern = "RRA", .n_taps = 3},
+    {"tiny-nemotron-h-moe", "nemotron_h_moe", "pixtral", 512, 128, 4, 4, 2, 32, 64, 8, 3, 64, 512, 1e4f, 1e-5f,
+     .n_ff_shared = 96, .weights_scale = 2.5f, .weights_norm = true, .pattern = "REAE", .n_taps = 4, .n_state = 16,
+     .n_state_group = 2, .n_state_head = 4, .n_inner = 128},
+    {"tiny-nemotron-h-moe-latent", "nemotron_h_moe", "pixtral", 512, 128, 4, 4, 2, 32, 64, 8, 3, 64, 512, 1e4f, 1e-5f,
+     .n_ff_shared = 96, .weights_scale = 2.5f, .weights_norm = true, .pattern = "REAE", .n_taps = 4, .n_state = 16,
+     .n_state_group = 2, .n_state_head = 4, .n_inner = 128, .n_latent = 64},
+    {"tiny-nemotron-h", "nemotron_h", "pixtral", 512, 128, 4, 4, 2, 32, 192, 0, 0, 0, 512, 1e4f, 1e-5f, .tied = false,
+     .pattern = "REAE", .n_taps = 4, .n_state = 16, .n_state_group = 1, .n_state_head = 4, .n_inner = 128},
+    {"tiny-granitehybrid", "granitehybrid", "dbrx", 512, 128, 4, 4, 2, 32, 64, 8, 3, 64, 512, 1e4f, 1e-5f, .tied = true,
+     .n_ff_shared = 96, .logit_scale = 6, .residual_scale = 0.22f, .embedding_scale = 12, .attention_scale = 0.125f,
+     .pattern = "RA", .n_taps = 4, .n_state = 16, .n_state_group = 1, .n_state_head = 8, .n_inner = 256},
+    {"tiny-granitehybrid-dense", "granitehybrid", "dbrx", 512, 128, 4, 4, 2, 32, 192, 0, 0, 0, 512, 1e4f, 1e-5f,
+     .tied = true, .logit_scale = 6, .residual_scale = 0.22f, .embedding_scale = 12, .attention_scale = 0.125f,
+     .pattern = "RA", .n_taps = 4, .n_state = 16, .n_state_group = 1, .n_state_head = 8, .n_inner = 256},
+    {"tiny-kimi-linear", "kimi-linear", "kimi-k2", 512, 128, 4, 4, 4, 48, 160, 8, 3, 64, 512, 1e4f, 1e-6f,
+     .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 16, .n_lead = 1, .n_shared = 1, .gating = 2, .weights_scale = 2.446f,
+     .kv_rank = 64, .n_nope = 32, .n_head_v = 32, .pattern = "RRRA", .n_taps = 4, .n_state = 16},
     {"tiny", "llama", "gpt-2", 512, 256, 2, 8, 2, 32, 256, 6, 2, 256, 512, 1e4f, 1e-5f, .tied = true},
     {"tiny-qwen3moe", "qwen3moe", "qwen2", 512, 256, 2, 4, 2, 64, 512, 8, 3, 128, 512, 1e6f, 1e-6f,
      .tied = false},
@@ -246,6 +306,57 @@ static firn_status put_window_heads(maker *m)
     return put_f32(m, "rope.freq_base_swa", s->rope_base_window);
 }
 
+/* A, R or E; see random_model.h. */
+static char kind_of(const maker *m, int64_t i)
+{
+    const char *pattern = m->shape->pattern;
+
+    return pattern ? pattern[(size_t)i % strlen(pattern)] : 'A';
+}
+
+/* Which blocks attend, which have a state, which are a feed-forward alone. */
+static firn_status put_pattern(maker *m)
+{
+    const firn_random_shape *s = m->shape;
+    const struct {
+        const char *key;
+        int64_t value;
+    } keys[] = {
+        {"ssm.conv_kernel", s->n_taps},          {"ssm.state_size", s->n_state}, {"ssm.group_count", s->n_state_group},
+        {"ssm.time_step_rank", s->n_state_head}, {"ssm.inner_size", s->n_inner}, {"moe_latent_size", s->n_latent},
+    };
+    uint32_t kv[512], ff[512];
+    char key[80];
+
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const char kind = kind_of(m, i);
+        kv[i] = kind != 'A' ? 0 : (uint32_t)(s->kv_rank ? 1 : s->n_head_kv);
+        ff[i] = kind == 'E' ? (uint32_t)s->n_ff : 0;
+    }
+    if (m->arch->mixer_by_interval) {
+        FIRN_TRY(put_u32(m, "attention.head_count_kv", s->n_head_kv));
+        FIRN_TRY(put_u32(m, "full_attention_interval", (int64_t)strlen(s->pattern)));
+    } else {
+        FIRN_TRY(firn_gguf_put_array(m->out, arch_key(m, key, "attention.head_count_kv"), FIRN_KV_U32, kv,
+                                     (uint64_t)m->n_layer));
+    }
+    if (m->arch->one_part)
+        FIRN_TRY(firn_gguf_put_array(m->out, arch_key(m, key, "feed_forward_length"), FIRN_KV_U32, ff,
+                                     (uint64_t)m->n_layer));
+    if (m->arch->mixer == FIRN_MIX_SHORTCONV)
+        return put_u32(m, "shortconv.l_cache", s->n_taps);
+    if (m->arch->mixer == FIRN_MIX_KIMI) {
+        FIRN_TRY(put_u32(m, "kda.head_dim", s->n_state));
+        return put_u32(m, "ssm.conv_kernel", s->n_taps);
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].value)
+            FIRN_TRY(put_u32(m, keys[i].key, keys[i].value));
+    return m->arch->rope_finetuned || m->arch->rope_none
+               ? firn_gguf_put_bool(m->out, arch_key(m, key, "rope.scaling.finetuned"), false)
+               : FIRN_OK;
+}
+
 /* Latent attention in its new form gives the sizes of the one head that its cache holds, and the real ones apart. */
 static firn_status put_heads(maker *m)
 {
@@ -255,12 +366,15 @@ static firn_status put_heads(maker *m)
 
     if (s->n_head_window)
         FIRN_TRY(put_window_heads(m));
+    else if (s->pattern)
+        FIRN_TRY(put_pattern(m));
     else
         FIRN_TRY(put_u32(m, "attention.head_count_kv", latent ? 1 : s->n_head_kv));
     FIRN_TRY(put_u32(m, "attention.key_length", latent ? s->kv_rank + s->n_rot : s->n_head_dim));
     FIRN_TRY(put_u32(m, "attention.value_length", latent ? s->kv_rank : hv));
     if (s->kv_rank) {
-        FIRN_TRY(put_u32(m, "attention.q_lora_rank", s->q_rank));
+        if (!m->arch->q_full)
+            FIRN_TRY(put_u32(m, "attention.q_lora_rank", s->q_rank));
         FIRN_TRY(put_u32(m, "attention.kv_lora_rank", s->kv_rank));
     }
     if (latent) {
@@ -331,12 +445,14 @@ static firn_status put_keys(maker *m)
     FIRN_TRY(put_u32(m, "context_length", s->n_ctx));
     FIRN_TRY(put_u32(m, "embedding_length", s->n_embd));
     FIRN_TRY(put_u32(m, "block_count", m->n_layer));
-    FIRN_TRY(put_u32(m, "feed_forward_length", s->n_ff));
+    if (!m->arch->one_part)
+        FIRN_TRY(put_u32(m, "feed_forward_length", s->n_ff));
     FIRN_TRY(put_u32(m, "attention.head_count", s->n_head));
     FIRN_TRY(put_heads(m));
     FIRN_TRY(put_u32(m, "rope.dimension_count", s->n_rot ? s->n_rot : s->n_head_dim));
     FIRN_TRY(put_f32(m, "rope.freq_base", s->rope_base));
-    FIRN_TRY(put_f32(m, "attention.layer_norm_rms_epsilon", s->eps));
+    FIRN_TRY(
+        put_f32(m, m->arch->eps_other ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", s->eps));
     FIRN_TRY(put_optional(m));
     if (s->n_expert) {
         FIRN_TRY(put_u32(m, "expert_count", s->n_expert));
@@ -356,8 +472,9 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
 {
     const uint64_t stream = firn_stream(name);
     const int64_t per_chunk = (int64_t)(CHUNK_BYTES / firn_type_size(type));
-    const bool one =
-        strstr(name, "_norm") || strstr(name, "_scale.") || strstr(name, ".scale") || strncmp(name, "rope_", 5) == 0;
+    const bool decay = strstr(name, "ssm_a") && !strstr(name, "alpha");
+    const bool one = strstr(name, "ssm_d") || decay || strstr(name, "_norm") || strstr(name, "_scale.") ||
+                     strstr(name, ".scale") || strncmp(name, "rope_", 5) == 0;
     const bool router = strstr(name, "ffn_gate_inp.scale"); /* what it multiplies is divided by as much */
     const bool small = one || strstr(name, ".bias") || strstr(name, "exp_probs_b") || strstr(name, "attn_sinks");
     const float std = small ? 0.1f : 1.0f / sqrtf((float)ne[0]);
@@ -370,6 +487,8 @@ static firn_status write_tensor(maker *m, const char *name, firn_type type, int 
         firn_format_draw(type, std, m->seed, stream, first, n, m->chunk);
         for (int64_t i = 0; one && i < n; i++)
             ((float *)m->chunk)[i] += 1;
+        for (int64_t i = 0; decay && i < n; i++) /* from what lasts to what is gone at once, and negative */
+            ((float *)m->chunk)[i] *= -0.02f * (float)(1 << (first + i) % 9);
         for (int64_t i = 0; router && i < n; i++)
             ((float *)m->chunk)[i] *= sqrtf((float)ne[0]);
         FIRN_TRY(firn_gguf_writer_data(m->out, m->chunk, (size_t)n * firn_type_size(type)));
@@ -407,16 +526,24 @@ static bool has(const maker *m, firn_presence presence, unsigned with)
     return presence == FIRN_REQUIRED || (presence == FIRN_OPTIONAL && (m->shape->with & with));
 }
 
+/* A feed-forward without a gate. */
+static bool two_matrices(const maker *m)
+{
+    return m->arch->activation == FIRN_RELU_SQUARED;
+}
+
 static firn_status dense(maker *m, int64_t i)
 {
     const firn_random_shape *s = m->shape;
 
-    FIRN_TRY(tensor(m, i, "ffn_gate.weight", s->n_embd, s->n_ff, 0));
+    if (!two_matrices(m))
+        FIRN_TRY(tensor(m, i, "ffn_gate.weight", s->n_embd, s->n_ff, 0));
     FIRN_TRY(tensor(m, i, "ffn_up.weight", s->n_embd, s->n_ff, 0));
     FIRN_TRY(tensor(m, i, "ffn_down.weight", s->n_ff, s->n_embd, 0));
     if (!has(m, m->arch->ffn_bias, FIRN_WITH_FFN_BIAS))
         return FIRN_OK;
-    FIRN_TRY(tensor(m, i, "ffn_gate.bias", s->n_ff, 0, 0));
+    if (!two_matrices(m))
+        FIRN_TRY(tensor(m, i, "ffn_gate.bias", s->n_ff, 0, 0));
     FIRN_TRY(tensor(m, i, "ffn_up.bias", s->n_ff, 0, 0));
     return tensor(m, i, "ffn_down.bias", s->n_embd, 0, 0);
 }
@@ -425,9 +552,13 @@ static firn_status experts(maker *m, int64_t i)
 {
     const firn_random_shape *s = m->shape;
     const firn_arch *a = m->arch;
-    const int64_t d = s->n_embd, fe = s->n_ff_expert, e = s->n_expert;
+    const int64_t d = s->n_latent ? s->n_latent : s->n_embd, fe = s->n_ff_expert, e = s->n_expert;
 
-    FIRN_TRY(tensor(m, i, "ffn_gate_inp.weight", d, e, 0));
+    FIRN_TRY(tensor(m, i, "ffn_gate_inp.weight", s->n_embd, e, 0));
+    if (s->n_latent) {
+        FIRN_TRY(tensor(m, i, "ffn_latent_down.weight", s->n_embd, d, 0));
+        FIRN_TRY(tensor(m, i, "ffn_latent_up.weight", d, s->n_embd, 0));
+    }
     if (has(m, a->router.logit_bias, 0))
         FIRN_TRY(tensor(m, i, "ffn_gate_inp.bias", e, 0, 0));
     if (has(m, a->router.choice_bias, FIRN_WITH_CHOICE_BIAS))
@@ -435,7 +566,8 @@ static firn_status experts(maker *m, int64_t i)
     if (s->with & FIRN_WITH_FUSED_EXPERTS) {
         FIRN_TRY(tensor(m, i, "ffn_gate_up_exps.weight", d, 2 * fe, e));
     } else {
-        FIRN_TRY(tensor(m, i, "ffn_gate_exps.weight", d, fe, e));
+        if (!two_matrices(m))
+            FIRN_TRY(tensor(m, i, "ffn_gate_exps.weight", d, fe, e));
         FIRN_TRY(tensor(m, i, "ffn_up_exps.weight", d, fe, e));
     }
     FIRN_TRY(tensor(m, i, "ffn_down_exps.weight", fe, d, e));
@@ -456,7 +588,8 @@ static firn_status shared(maker *m, int64_t i)
         return FIRN_OK;
     if (m->arch->shared == FIRN_SHARED_GATED)
         FIRN_TRY(tensor(m, i, "ffn_gate_inp_shexp.weight", s->n_embd, 0, 0));
-    FIRN_TRY(tensor(m, i, "ffn_gate_shexp.weight", s->n_embd, fs, 0));
+    if (!two_matrices(m))
+        FIRN_TRY(tensor(m, i, "ffn_gate_shexp.weight", s->n_embd, fs, 0));
     FIRN_TRY(tensor(m, i, "ffn_up_shexp.weight", s->n_embd, fs, 0));
     return tensor(m, i, "ffn_down_shexp.weight", fs, s->n_embd, 0);
 }
@@ -474,8 +607,9 @@ static firn_status beside_experts(maker *m, int64_t i)
 
 static firn_status feed_forward(maker *m, int64_t i)
 {
-    FIRN_TRY(tensor(m, i, m->arch->post_attention_norm ? "post_attention_norm.weight" : "ffn_norm.weight",
-                    m->shape->n_embd, 0, 0));
+    if (!m->arch->one_part)
+        FIRN_TRY(tensor(m, i, m->arch->post_attention_norm ? "post_attention_norm.weight" : "ffn_norm.weight",
+                        m->shape->n_embd, 0, 0));
     if (m->shape->n_expert == 0 || i < m->shape->n_lead)
         return dense(m, i);
     if (m->arch->dense_beside)
@@ -498,7 +632,7 @@ static firn_status heads(maker *m, int64_t i)
         if (bias)
             FIRN_TRY(tensor(m, i, "attn_qkv.bias", q + 2 * kv, 0, 0));
     } else {
-        FIRN_TRY(tensor(m, i, "attn_q.weight", d, q, 0));
+        FIRN_TRY(tensor(m, i, "attn_q.weight", d, a->q_gated ? 2 * q : q, 0));
         FIRN_TRY(tensor(m, i, "attn_k.weight", d, kv, 0));
         if (!own)
             FIRN_TRY(tensor(m, i, "attn_v.weight", d, kv, 0));
@@ -558,6 +692,101 @@ static firn_status latent_attention(maker *m, int64_t i)
     return tensor(m, i, "attn_output.weight", H * s->n_head_v, s->n_embd, 0);
 }
 
+static firn_status delta_net(maker *m, int64_t i)
+{
+    const firn_random_shape *s = m->shape;
+    const int64_t d = s->n_embd, nv = s->n_state_head, inner = nv * s->n_state,
+                  C = 2 * s->n_state_group * s->n_state + inner;
+
+    if (s->joint) {
+        FIRN_TRY(tensor(m, i, "ssm_in.weight", d, C + inner, 0));
+    } else {
+        FIRN_TRY(tensor(m, i, "attn_qkv.weight", d, C, 0));
+        FIRN_TRY(tensor(m, i, "attn_gate.weight", d, inner, 0));
+    }
+    if (m->arch->delta_joint) {
+        FIRN_TRY(tensor(m, i, "ssm_ba.weight", d, 2 * nv, 0));
+    } else {
+        FIRN_TRY(tensor(m, i, "ssm_beta.weight", d, nv, 0));
+        FIRN_TRY(tensor(m, i, "ssm_alpha.weight", d, nv, 0));
+    }
+    FIRN_TRY(tensor(m, i, "ssm_conv1d.weight", s->n_taps, C, 0));
+    FIRN_TRY(tensor(m, i, "ssm_dt.bias", nv, 0, 0));
+    FIRN_TRY(tensor(m, i, "ssm_a", nv, 0, 0));
+    FIRN_TRY(tensor(m, i, "ssm_norm.weight", s->n_state, 0, 0));
+    return tensor(m, i, "ssm_out.weight", inner, d, 0);
+}
+
+static firn_status kimi_delta_net(maker *m, int64_t i)
+{
+    static const char *const parts[] = {"q", "k", "v"};
+    const firn_random_shape *s = m->shape;
+    const int64_t d = s->n_embd, inner = s->n_head * s->n_state;
+    char name[32];
+
+    for (int k = 0; k < 3; k++) {
+        snprintf(name, sizeof name, "attn_%s.weight", parts[k]);
+        FIRN_TRY(tensor(m, i, name, d, inner, 0));
+        snprintf(name, sizeof name, "ssm_conv1d_%s.weight", parts[k]);
+        FIRN_TRY(tensor(m, i, name, s->n_taps, 1, inner));
+    }
+    FIRN_TRY(tensor(m, i, "ssm_f_a.weight", d, s->n_state, 0));
+    FIRN_TRY(tensor(m, i, "ssm_f_b.weight", s->n_state, inner, 0));
+    FIRN_TRY(tensor(m, i, "ssm_g_a.weight", d, s->n_state, 0));
+    FIRN_TRY(tensor(m, i, "ssm_g_b.weight", s->n_state, inner, 0));
+    FIRN_TRY(tensor(m, i, "ssm_beta.weight", d, s->n_head, 0));
+    FIRN_TRY(tensor(m, i, "ssm_dt.bias", inner, 0, 0));
+    FIRN_TRY(tensor(m, i, "ssm_a", 1, s->n_head, 0));
+    FIRN_TRY(tensor(m, i, "ssm_norm.weight", s->n_state, 0, 0));
+    return tensor(m, i, "attn_output.weight", inner, d, 0);
+}
+
+static firn_status mamba(maker *m, int64_t i)
+{
+    const firn_random_shape *s = m->shape;
+    const int64_t nh = s->n_state_head, C = s->n_inner + 2 * s->n_state_group * s->n_state;
+
+    FIRN_TRY(tensor(m, i, "ssm_in.weight", s->n_embd, s->n_inner + C + nh, 0));
+    FIRN_TRY(tensor(m, i, "ssm_conv1d.weight", s->n_taps, C, 0));
+    FIRN_TRY(tensor(m, i, "ssm_conv1d.bias", C, 0, 0));
+    FIRN_TRY(tensor(m, i, "ssm_dt.bias", nh, 0, 0));
+    FIRN_TRY(tensor(m, i, "ssm_a", 1, nh, 0));
+    FIRN_TRY(tensor(m, i, "ssm_d", 1, nh, 0));
+    FIRN_TRY(tensor(m, i, "ssm_norm.weight", s->n_inner / s->n_state_group, s->n_state_group, 0));
+    return tensor(m, i, "ssm_out.weight", s->n_inner, s->n_embd, 0);
+}
+
+static firn_status short_convolution(maker *m, int64_t i)
+{
+    const int64_t d = m->shape->n_embd;
+
+    FIRN_TRY(tensor(m, i, "shortconv.in_proj.weight", d, 3 * d, 0));
+    FIRN_TRY(tensor(m, i, "shortconv.conv.weight", m->shape->n_taps, d, 0));
+    return tensor(m, i, "shortconv.out_proj.weight", d, d, 0);
+}
+
+/* Attention, or what stands in its place. */
+static firn_status first_part(maker *m, int64_t i)
+{
+    if (kind_of(m, i) == 'A')
+        return m->shape->kv_rank ? latent_attention(m, i) : heads(m, i);
+    if (kind_of(m, i) == 'E')
+        return FIRN_OK;
+    switch (m->arch->mixer) {
+    case FIRN_MIX_ATTENTION:
+        break;
+    case FIRN_MIX_SHORTCONV:
+        return short_convolution(m, i);
+    case FIRN_MIX_DELTA:
+        return delta_net(m, i);
+    case FIRN_MIX_KIMI:
+        return kimi_delta_net(m, i);
+    case FIRN_MIX_MAMBA:
+        return mamba(m, i);
+    }
+    return FIRN_OK;
+}
+
 static firn_status tensors(maker *m)
 {
     const firn_random_shape *s = m->shape;
@@ -572,16 +801,17 @@ static firn_status tensors(maker *m)
     }
     for (int64_t i = 0; i < m->n_layer; i++) {
         FIRN_TRY(tensor(m, i, "attn_norm.weight", s->n_embd, 0, 0));
-        FIRN_TRY(s->kv_rank ? latent_attention(m, i) : heads(m, i));
+        FIRN_TRY(first_part(m, i));
         if (m->arch->sandwich) {
             FIRN_TRY(tensor(m, i, "post_attention_norm.weight", s->n_embd, 0, 0));
             FIRN_TRY(tensor(m, i, "post_ffw_norm.weight", s->n_embd, 0, 0));
         }
         if (m->arch->output_scale)
             FIRN_TRY(tensor(m, i, "layer_output_scale.weight", 1, 0, 0));
-        FIRN_TRY(feed_forward(m, i));
+        if (!m->arch->one_part || kind_of(m, i) == 'E')
+            FIRN_TRY(feed_forward(m, i));
     }
-    FIRN_TRY(tensor(m, -1, "output_norm.weight", s->n_embd, 0, 0));
+    FIRN_TRY(tensor(m, -1, m->arch->output_norm ? m->arch->output_norm : "output_norm.weight", s->n_embd, 0, 0));
     return s->tied ? FIRN_OK : tensor(m, -1, "output.weight", s->n_embd, s->n_vocab, 0);
 }
 

@@ -43,7 +43,11 @@ typedef struct {
     float yarn_log_multiplier;
     int64_t q_rank, kv_rank, n_nope, n_head_v; /* latent attention where kv_rank is not 0: heads of n_nope + n_rot */
     int32_t sections[4];                       /* rope.dimension_sections */
-    float temperature;                         /* of q, and the tokens that share one */
+    /* Blocks that do not all attend: over and over, A attends, R has a state, E (one_part) is a feed-forward. */
+    const char *pattern;
+    int64_t n_taps, n_state, n_state_group, n_state_head, n_inner; /* of what R is; shortconv needs taps alone */
+    int64_t n_latent;                                              /* width of the experts' own stream */
+    float temperature;                                             /* of q, and the tokens that share one */
     int64_t n_temperature;
     int64_t n_head_window, n_kv_full; /* where blocks with a window have other heads: values of theirs, and key heads of
                                          the blocks without one, which have no attn_v */

@@ -102,9 +102,13 @@ static int64_t at_temperature(const firn_session *s) /* floats */
 {
     return 8 * padded(s);
 }
+static int64_t at_first(const firn_session *s)
+{
+    return 9 * padded(s);
+}
 static int64_t n_numbers(const firn_session *s)
 {
-    return (s->model->hp.temperature.scale != 0 ? 9 : 8) * padded(s);
+    return 10 * padded(s);
 }
 
 /* The router's losses of each block, two floats; behind them their slopes. */
@@ -547,6 +551,8 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
     FIRN_TRY(firn_exec_bind(exec, k->y, s->inputs, input_offset(s, layer + 1)));
     FIRN_TRY(firn_exec_bind(exec, k->position, s->numbers, (size_t)at_position(s) * word));
     FIRN_TRY(firn_exec_bind(exec, k->range, s->numbers, (size_t)(l->window ? at_window(s) : at_range(s)) * word));
+    if (k->first)
+        FIRN_TRY(firn_exec_bind(exec, k->first, s->numbers, (size_t)at_first(s) * word));
     if (k->temperature)
         FIRN_TRY(firn_exec_bind(exec, k->temperature, s->numbers, (size_t)at_temperature(s) * word));
     FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, firn_model_factors(s->model, s->longest)));
@@ -664,6 +670,7 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
                     "token %lld says its document begins at token %d", (long long)t, batch->first[t]);
         tokens[t] = batch->tokens[t];
         position[t] = batch->position[t];
+        s->host_numbers[at_first(s) + t] = batch->first[t];
         range[2 * t] = batch->first[t];
         range[2 * t + 1] = (int32_t)t + 1;
         window[2 * t] = (int32_t)firn_max_i64(range[2 * t], t + 1 - s->model->hp.window);

@@ -8,6 +8,7 @@
 
 #include "format/format.h"
 #include "model/mla.h"
+#include "model/recurrent.h"
 #include "model/stack.h"
 
 #include <stdio.h>
@@ -63,7 +64,8 @@ firn_status firn_want_weight(firn_context *ctx, firn_model *m, int i, firn_tenso
     if (presence != FIRN_ABSENT && firn_tensor_rows[id].class_ == FIRN_CLASS_EXPERTS &&
         !firn_gguf_find(m->gguf, name) && firn_stack_there(m, i, id))
         return firn_stack_want(ctx, m, i, id, ne0, ne1, ne2);
-    return want(ctx, m, &m->layers[i].weight[id], presence, name, ne1 == 0, ne0, ne1, ne2);
+    const bool f32 = ne1 == 0 || firn_tensor_rows[id].class_ == FIRN_CLASS_NONE;
+    return want(ctx, m, &m->layers[i].weight[id], presence, name, f32, ne0, ne1, ne2);
 }
 
 firn_status firn_want_bias(firn_context *ctx, firn_model *m, int i, firn_tensor_id id, firn_presence presence,
@@ -73,6 +75,15 @@ firn_status firn_want_bias(firn_context *ctx, firn_model *m, int i, firn_tensor_
 
     snprintf(name, sizeof name, "blk.%d.%s.bias", i, firn_tensor_rows[id].base);
     return want(ctx, m, &m->layers[i].bias[id], presence, name, true, ne0, ne1, 0);
+}
+
+firn_status firn_want_bare(firn_context *ctx, firn_model *m, int i, firn_tensor_id id, firn_presence presence,
+                           int64_t ne0, int64_t ne1)
+{
+    char name[NAME_BYTES];
+
+    snprintf(name, sizeof name, "blk.%d.%s", i, firn_tensor_rows[id].base);
+    return want(ctx, m, &m->layers[i].weight[id], presence, name, true, ne0, ne1, 0);
 }
 
 /* exp_probs_b as a few files name it, without a suffix. */
@@ -108,8 +119,8 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
 {
     const firn_arch *arch = m->arch;
     const firn_layer *l = &m->layers[i];
-    const int64_t d = m->hp.n_embd, q = l->n_head * l->head_k, k = l->n_head_kv * l->head_k,
-                  v = l->n_head_kv * l->head_v;
+    const int64_t d = m->hp.n_embd, heads = l->n_head * l->head_k, q = arch->q_gated ? 2 * heads : heads,
+                  k = l->n_head_kv * l->head_k, v = l->n_head_kv * l->head_v;
 
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_QKV, FIRN_OPTIONAL, d, q + k + v, 0));
     /* Fused weights may have one bias, or three separate ones. */
@@ -126,7 +137,7 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
     if (arch->qk_norm != FIRN_QK_NORM_NONE) {
         const bool head = arch->qk_norm != FIRN_QK_NORM_WHOLE_ROW;
         const firn_presence norm = arch->qk_norm_optional ? FIRN_OPTIONAL : FIRN_REQUIRED;
-        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? l->head_k : q, 0, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? l->head_k : heads, 0, 0));
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, norm, head ? l->head_k : k, 0, 0));
     }
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_GATE, arch->attn_gate, d, l->n_head * l->head_v, 0));
@@ -138,17 +149,27 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
 static firn_status want_attention(firn_context *ctx, firn_model *m, int i)
 {
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    if (!m->layers[i].mixes)
+        return FIRN_OK;
+    if (m->layers[i].mixer != FIRN_MIX_ATTENTION)
+        return firn_recurrent_want(ctx, m, i);
     return m->arch->attention == FIRN_ATTENTION_MLA ? firn_mla_want(ctx, m, i) : want_heads(ctx, m, i);
 }
 
 /* ---- feed-forward ---- */
+
+/* Of ffn_gate and ffn_gate_shexp. */
+static firn_presence gate_presence(const firn_model *m)
+{
+    return m->arch->activation == FIRN_RELU_SQUARED ? FIRN_ABSENT : FIRN_REQUIRED;
+}
 
 static firn_status want_dense(firn_context *ctx, firn_model *m, int i)
 {
     const firn_presence bias = m->arch->ffn_bias;
     const int64_t d = m->hp.n_embd, f = m->layers[i].n_ff;
 
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE, FIRN_REQUIRED, d, f, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE, gate_presence(m), d, f, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_UP, FIRN_REQUIRED, d, f, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_DOWN, FIRN_REQUIRED, f, d, 0));
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE, bias, f, 0));
@@ -160,9 +181,13 @@ static firn_status want_experts(firn_context *ctx, firn_model *m, int i)
 {
     const firn_arch *arch = m->arch;
     const firn_layer *l = &m->layers[i];
-    const int64_t d = m->hp.n_embd, fe = l->n_ff_expert, e = m->hp.n_expert;
+    const int64_t fe = l->n_ff_expert, e = m->hp.n_expert, d = m->hp.n_latent ? m->hp.n_latent : m->hp.n_embd;
 
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_INP, FIRN_REQUIRED, d, e, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_INP, FIRN_REQUIRED, m->hp.n_embd, e, 0));
+    if (m->hp.n_latent) {
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_LATENT_DOWN, FIRN_REQUIRED, m->hp.n_embd, d, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_LATENT_UP, FIRN_REQUIRED, d, m->hp.n_embd, 0));
+    }
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_FFN_GATE_INP, arch->router.logit_bias, e, 0));
     FIRN_TRY(arch->router.choice_bias_bare
                  ? want_bare_bias(ctx, m, i, FIRN_T_EXP_PROBS_B, arch->router.choice_bias, e)
@@ -185,7 +210,7 @@ static firn_status want_shared(firn_context *ctx, firn_model *m, int i)
 
     if (m->arch->shared == FIRN_SHARED_GATED)
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_INP_SHEXP, FIRN_REQUIRED, d, 0, 0));
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_SHEXP, FIRN_REQUIRED, d, fs, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_GATE_SHEXP, gate_presence(m), d, fs, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_FFN_UP_SHEXP, FIRN_REQUIRED, d, fs, 0));
     return firn_want_weight(ctx, m, i, FIRN_T_FFN_DOWN_SHEXP, FIRN_REQUIRED, fs, d, 0);
 }
@@ -208,7 +233,10 @@ static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
     const firn_layer *l = &m->layers[i];
     const firn_tensor_id norm = m->arch->post_attention_norm ? FIRN_T_POST_ATTENTION_NORM : FIRN_T_FFN_NORM;
 
-    FIRN_TRY(firn_want_weight(ctx, m, i, norm, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    if (!l->feeds)
+        return FIRN_OK;
+    if (!m->arch->one_part)
+        FIRN_TRY(firn_want_weight(ctx, m, i, norm, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
     if (m->arch->sandwich) {
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_ATTENTION_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_FFW_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
@@ -291,7 +319,8 @@ firn_status firn_model_want_all(firn_context *ctx, firn_model *m)
     const int64_t d = m->hp.n_embd, v = m->hp.n_vocab;
 
     FIRN_TRY(want(ctx, m, &m->token_embd, FIRN_REQUIRED, "token_embd.weight", false, d, v, 0));
-    FIRN_TRY(want(ctx, m, &m->output_norm, FIRN_REQUIRED, "output_norm.weight", true, d, 0, 0));
+    FIRN_TRY(want(ctx, m, &m->output_norm, FIRN_REQUIRED, arch->output_norm ? arch->output_norm : "output_norm.weight",
+                  true, d, 0, 0));
     FIRN_TRY(want(ctx, m, &m->output, arch->output, "output.weight", false, d, v, 0));
     if (!m->output)
         m->output = m->token_embd;

@@ -12,4 +12,8 @@ firn_status firn_want_weight(firn_context *ctx, firn_model *model, int layer, fi
 firn_status firn_want_bias(firn_context *ctx, firn_model *model, int layer, firn_tensor_id id, firn_presence presence,
                            int64_t ne0, int64_t ne1);
 
+/* A tensor whose name has no suffix: ssm_a. F32. */
+firn_status firn_want_bare(firn_context *ctx, firn_model *model, int layer, firn_tensor_id id, firn_presence presence,
+                           int64_t ne0, int64_t ne1);
+
 #endif

@@ -40,6 +40,8 @@ typedef enum {
     ROWS_PERMUTED,    /* within heads of `head` rows: o = half * head / 2 + i is row 2 i + half */
     ROWS_HALVES,      /* two parts, or the halves of one */
     ROWS_ALTERNATING, /* the same, in turn */
+    ROWS_BY_KEY_HEAD, /* two parts, [q | k | v] and z of a delta net: key head by key head q, k, and v, z of its heads
+                       */
 } row_order;
 
 /* One pair of PEFT's factors. */
@@ -55,7 +57,11 @@ typedef struct {
     int64_t rank, n_in;
     double alpha;
     const float *divisor; /* [n_expert] of B, or NULL */
-    bool exact;           /* the configuration names this block's module alone */
+    /* Value heads of a delta net in another order: from row (or column of A) `from` on, in blocks of `block`; 0: not.
+     */
+    int64_t from, block;
+    bool columns;
+    bool exact; /* the configuration names this block's module alone */
 } piece;
 
 typedef struct {
@@ -237,6 +243,13 @@ static firn_status add_experts(exporting *x, int layer)
     const row_order order = hf->layout == FIRN_HF_ALTERNATING ? ROWS_ALTERNATING : ROWS_HALVES;
     piece *p;
 
+    if (hf->layout == FIRN_HF_UNGATED) {
+        if (up)
+            FIRN_TRY(add(x, layer, FIRN_T_FFN_UP_EXPS, owner, "up_proj", down != NULL, up, NULL, ROWS_AS_THEY_ARE, &p));
+        if (down)
+            FIRN_TRY(add(x, layer, FIRN_T_FFN_DOWN_EXPS, owner, "down_proj", false, down, NULL, ROWS_AS_THEY_ARE, &p));
+        return FIRN_OK;
+    }
     if (own_modules(x)) {
         if (both)
             return firn_fail(x->ctx, FIRN_ERR_UNSUPPORTED,
@@ -257,6 +270,30 @@ static firn_status add_experts(exporting *x, int layer)
     return FIRN_OK;
 }
 
+/* Gate and up as one module, gate rows first. */
+static firn_status add_joint(exporting *x, int layer, const char *owner, firn_tensor_id gate, firn_tensor_id up,
+                             firn_tensor_id down)
+{
+    const firn_adapter_entry *const *e = &x->entries[layer * FIRN_T_COUNT];
+    char module[PART_BYTES];
+    piece *p;
+
+    snprintf(module, sizeof module, "%s.input_linear", owner);
+    if (e[gate] || e[up])
+        FIRN_TRY(add(x, layer, e[gate] ? gate : up, module, NULL, false, e[gate], e[up], ROWS_HALVES, &p));
+    return add_linear(x, layer, down, owner, "output_linear");
+}
+
+static firn_status add_apart(exporting *x, int layer, const char *owner, firn_tensor_id gate, firn_tensor_id up,
+                             firn_tensor_id down)
+{
+    const firn_hf *hf = &x->model->arch->hf;
+
+    FIRN_TRY(add_linear(x, layer, gate, owner, or_usual(hf->gate, "gate_proj")));
+    FIRN_TRY(add_linear(x, layer, up, owner, or_usual(hf->up, "up_proj")));
+    return add_linear(x, layer, down, owner, or_usual(hf->down, "down_proj"));
+}
+
 static firn_status add_feed_forward(exporting *x, int layer)
 {
     const firn_hf *hf = &x->model->arch->hf;
@@ -264,26 +301,98 @@ static firn_status add_feed_forward(exporting *x, int layer)
     const char *shared = or_usual(hf->shared, "mlp.shared_experts");
     piece *p;
 
-    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE, "mlp", "gate_proj"));
-    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_UP, "mlp", "up_proj"));
-    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_DOWN, "mlp", "down_proj"));
+    /* Where a shared expert has gate and up in one, so has the dense model that is all shared expert. */
+    const bool joint = hf->shared_joint && x->model->arch->mixer != FIRN_MIX_ATTENTION;
+    if (joint)
+        FIRN_TRY(add_joint(x, layer, shared, FIRN_T_FFN_GATE, FIRN_T_FFN_UP, FIRN_T_FFN_DOWN));
+    else
+        FIRN_TRY(add_apart(x, layer, or_usual(hf->dense, "mlp"), FIRN_T_FFN_GATE, FIRN_T_FFN_UP, FIRN_T_FFN_DOWN));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_LATENT_DOWN, or_usual(hf->dense, "mlp"), "fc1_latent_proj"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_LATENT_UP, or_usual(hf->dense, "mlp"), "fc2_latent_proj"));
     if (e[FIRN_T_FFN_GATE_INP])
         FIRN_TRY(add(x, layer, FIRN_T_FFN_GATE_INP, or_usual(hf->router, "mlp.gate"), "weight", false,
                      e[FIRN_T_FFN_GATE_INP], NULL, ROWS_AS_THEY_ARE, &p));
     FIRN_TRY(add_experts(x, layer));
     FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE_INP_SHEXP, "mlp", "shared_expert_gate"));
-    if (hf->shared_joint) {
-        const firn_adapter_entry *gate = e[FIRN_T_FFN_GATE_SHEXP], *up = e[FIRN_T_FFN_UP_SHEXP];
-        char module[PART_BYTES];
-        snprintf(module, sizeof module, "%s.input_linear", shared);
-        if (gate || up)
-            FIRN_TRY(add(x, layer, gate ? FIRN_T_FFN_GATE_SHEXP : FIRN_T_FFN_UP_SHEXP, module, NULL, false, gate, up,
-                         ROWS_HALVES, &p));
-        return add_linear(x, layer, FIRN_T_FFN_DOWN_SHEXP, shared, "output_linear");
+    return (hf->shared_joint ? add_joint : add_apart)(x, layer, shared, FIRN_T_FFN_GATE_SHEXP, FIRN_T_FFN_UP_SHEXP,
+                                                      FIRN_T_FFN_DOWN_SHEXP);
+}
+
+/* A delta net's products, whose value heads have another order there. */
+static firn_status add_delta(exporting *x, int layer)
+{
+    const char *owner = x->model->arch->hf.mixer;
+    const int64_t s = x->model->hp.ssm.state, nk = x->model->hp.ssm.n_group;
+    const firn_adapter_entry *const *e = &x->entries[layer * FIRN_T_COUNT];
+    const struct {
+        firn_tensor_id id;
+        const char *leaf;
+        int64_t from, block;
+        bool columns;
+    } apart[] = {
+        {FIRN_T_ATTN_QKV, "in_proj_qkv", 2 * nk * s, s, false},
+        {FIRN_T_ATTN_GATE, "in_proj_z", 0, s, false},
+        {FIRN_T_SSM_BETA, "in_proj_b", 0, 1, false},
+        {FIRN_T_SSM_ALPHA, "in_proj_a", 0, 1, false},
+        {FIRN_T_SSM_OUT, "out_proj", 0, s, true},
+    };
+
+    if (!x->model->arch->delta_joint) {
+        for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
+            const size_t before = x->n;
+            FIRN_TRY(add_linear(x, layer, apart[i].id, owner, apart[i].leaf));
+            for (size_t k = before; k < x->n; k++) {
+                x->pieces[k].from = apart[i].from;
+                x->pieces[k].block = apart[i].block;
+                x->pieces[k].columns = apart[i].columns;
+            }
+        }
+        return FIRN_OK;
     }
-    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE_SHEXP, shared, "gate_proj"));
-    FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_UP_SHEXP, shared, "up_proj"));
-    return add_linear(x, layer, FIRN_T_FFN_DOWN_SHEXP, shared, "down_proj");
+    const firn_adapter_entry *qkv = e[FIRN_T_ATTN_QKV], *z = e[FIRN_T_ATTN_GATE];
+    char module[PART_BYTES];
+    piece *p;
+    snprintf(module, sizeof module, "%s.in_proj_qkvz", owner);
+    if (qkv || z) {
+        FIRN_TRY(
+            add(x, layer, qkv ? FIRN_T_ATTN_QKV : FIRN_T_ATTN_GATE, module, NULL, false, qkv, z, ROWS_BY_KEY_HEAD, &p));
+        p->n_out = (2 * nk + 2 * x->model->hp.ssm.n_head) * s;
+    }
+    FIRN_TRY(add_linear(x, layer, FIRN_T_SSM_IN, owner, "in_proj_qkvz"));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_SSM_BA, owner, "in_proj_ba"));
+    return add_linear(x, layer, FIRN_T_SSM_OUT, owner, "out_proj");
+}
+
+/* What stands in the place of attention. */
+static firn_status add_mixer(exporting *x, int layer)
+{
+    static const struct {
+        firn_mixer mixer;
+        firn_tensor_id id;
+        const char *leaf;
+    } parts[] = {
+        {FIRN_MIX_SHORTCONV, FIRN_T_SHORTCONV_IN, "in_proj"},
+        {FIRN_MIX_SHORTCONV, FIRN_T_SHORTCONV_OUT, "out_proj"},
+        {FIRN_MIX_MAMBA, FIRN_T_SSM_IN, "in_proj"},
+        {FIRN_MIX_MAMBA, FIRN_T_SSM_OUT, "out_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_ATTN_Q, "q_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_ATTN_K, "k_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_ATTN_V, "v_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_SSM_BETA, "b_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_SSM_F_A, "forget_gate.f_a_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_SSM_F_B, "forget_gate.f_b_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_SSM_G_A, "g_a_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_SSM_G_B, "g_b_proj"},
+        {FIRN_MIX_KIMI, FIRN_T_ATTN_OUTPUT, "o_proj"},
+    };
+    const firn_mixer mixer = x->model->layers[layer].mixer;
+
+    if (mixer == FIRN_MIX_DELTA)
+        return add_delta(x, layer);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].mixer == mixer)
+            FIRN_TRY(add_linear(x, layer, parts[i].id, x->model->arch->hf.mixer, parts[i].leaf));
+    return FIRN_OK;
 }
 
 static firn_status collect(exporting *x)
@@ -296,7 +405,7 @@ static firn_status collect(exporting *x)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_entries_find(x->ctx, x->model, x->adapter, x->entries, &x->output));
     for (int i = 0; i < n_layer; i++) {
-        FIRN_TRY(add_attention(x, i));
+        FIRN_TRY(x->model->layers[i].mixer == FIRN_MIX_ATTENTION ? add_attention(x, i) : add_mixer(x, i));
         FIRN_TRY(add_feed_forward(x, i));
     }
     if (x->output)
@@ -321,14 +430,31 @@ static void find_exact(exporting *x)
                 adapted++;
                 alike &= x->pieces[j].rank == p->rank && x->pieces[j].alpha == p->alpha;
             }
-        p->exact = adapted < there || !alike || (own_modules(x) && !p->parameter && taken_for_experts(p->target));
+        /* Blocks of several kinds call different things alike: out_proj, q_proj. */
+        const bool several = x->model->hp.recurrent && !p->parameter && p->id != FIRN_T_COUNT;
+        p->exact =
+            several || adapted < there || !alike || (own_modules(x) && !p->parameter && taken_for_experts(p->target));
     }
 }
 
 /* ---- values ---- */
 
+/* transformers has the value heads of a key head together, GGUF the first ones of all key heads, then the second ones.
+ */
+static int64_t moved_head(const exporting *x, const piece *p, int64_t o)
+{
+    const int64_t nk = x->model->hp.ssm.n_group, per = x->model->hp.ssm.n_head / nk;
+
+    if (!p->block || o < p->from)
+        return o;
+    const int64_t head = (o - p->from) / p->block;
+    return p->from + (head % per * nk + head / per) * p->block + (o - p->from) % p->block;
+}
+
 static double value_a(const exporting *x, const piece *p, int64_t row, int64_t i, int64_t expert)
 {
+    if (p->columns)
+        i = moved_head(x, p, i);
     const int64_t r0 = p->part[0] ? p->part[0]->rank : 0;
     const firn_adapter_entry *e = row < r0 ? p->part[0] : p->part[1];
     const int64_t j = row < r0 ? row : row - r0;
@@ -337,7 +463,7 @@ static double value_a(const exporting *x, const piece *p, int64_t row, int64_t i
 }
 
 /* The part that holds transformers' row o, and the row in it. */
-static int64_t find_row(const piece *p, int64_t o, int *part)
+static int64_t find_row(const exporting *x, const piece *p, int64_t o, int *part)
 {
     const int64_t half = p->n_out / 2;
     const bool one = p->id == FIRN_T_FFN_GATE_UP_EXPS;
@@ -349,6 +475,15 @@ static int64_t find_row(const piece *p, int64_t o, int *part)
     case ROWS_PERMUTED: {
         const int64_t head = o / p->head, at = o % p->head, in_half = p->head / 2;
         return p->first + head * p->head + 2 * (at % in_half) + at / in_half;
+    }
+    case ROWS_BY_KEY_HEAD: {
+        const int64_t s = x->model->hp.ssm.state, nk = x->model->hp.ssm.n_group, v = x->model->hp.ssm.n_head / nk * s;
+        const int64_t head = o / (2 * s + 2 * v), at = o % (2 * s + 2 * v);
+        *part = at >= 2 * s + v;
+        return at < s           ? head * s + at
+               : at < 2 * s     ? nk * s + head * s + at - s
+               : at < 2 * s + v ? 2 * nk * s + head * v + at - 2 * s
+                                : head * v + at - 2 * s - v;
     }
     case ROWS_HALVES:
     case ROWS_ALTERNATING:
@@ -363,7 +498,7 @@ static double value_b(const exporting *x, const piece *p, int64_t o, int64_t col
 {
     const int64_t r0 = p->part[0] ? p->part[0]->rank : 0;
     int part;
-    const int64_t row = find_row(p, o, &part);
+    const int64_t row = find_row(x, p, p->columns ? o : moved_head(x, p, o), &part);
     const firn_adapter_entry *e = p->part[part];
     const int64_t j = part ? column - r0 : column;
 

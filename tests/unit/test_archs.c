@@ -7,10 +7,14 @@
 
 #include <stdlib.h>
 
-static const char *const cases[] = {"glm4moe",    "gpt-oss-mxfp4", "granitemoe", "qwen2moe",   "afmoe",
-                                    "exaone-moe", "glm-dsa",       "gemma4",     "gemma4-moe", "hunyuan-moe",
-                                    "hy-v3",      "mellum",        "minimax-m2", "mistral4",   "qwen3vlmoe"};
-static const char *const shared_cases[] = {"gemma4-moe-q4_0", "bailingmoe2", "dots1", "mistral4-q4_0"};
+static const char *const cases[] = {
+    "glm4moe",    "gpt-oss-mxfp4", "granitemoe", "qwen2moe",       "afmoe",         "exaone-moe",  "glm-dsa",
+    "qwen35moe",  "qwen3next-in",  "lfm2moe",    "nemotron-h-moe", "granitehybrid", "kimi-linear", "gemma4",
+    "gemma4-moe", "hunyuan-moe",   "hy-v3",      "mellum",         "minimax-m2",    "mistral4",    "qwen3vlmoe"};
+static const char *const shared_cases[] = {
+    "qwen35moe-q4_0",    "qwen35-q8_0",        "qwen35-long", "qwen3next-q4_0", "lfm2moe-q4_0",
+    "nemotron-h-moe-q5", "granitehybrid-q4_k", "qwen35",      "qwen3next",      "nemotron-h-moe-latent",
+    "kimi-linear-attn",  "gemma4-moe-q4_0",    "bailingmoe2", "dots1",          "mistral4-q4_0"};
 
 static void test_cases(void **state)
 {
@@ -123,7 +127,7 @@ static const char *draw_smooth(const firn_random_shape *like)
     s.n_layer = 2;
     for (int a = 0; firn_archs[a]; a++)
         if (strcmp(firn_archs[a]->name, s.arch) == 0 &&
-            (firn_archs[a]->rope_skip || firn_archs[a]->window_step == 4 || s.n_head_window))
+            (firn_archs[a]->rope_skip || firn_archs[a]->window_step == 4 || s.n_head_window || s.pattern))
             s.n_layer = 4; /* the fourth is another than the first three */
     firn_context *ctx = firn_context_create(NULL);
     OK(ctx, firn_random_model_write(ctx, &s, 0, FIRN_F32, 3, path, NULL));
@@ -852,6 +856,15 @@ static void test_refused(void **state)
                 "gemma4.attention.sliding_window_pattern must be an array that says of each block");
     refused_u32("tiny-gemma4", "gemma4.rope.dimension_count_swa", 34, "of which 34 rotate: not possible");
     refused_u32("tiny-gemma4", "gemma4.embedding_length_per_layer_input", 8, "(E2B, E4B); neither is supported");
+    rewriting mmproj;
+    rewrite_begin(&mmproj, draw("tiny-qwen3"));
+    OK(mmproj.ctx, firn_gguf_put_string(mmproj.out, "general.type", "mmproj", 6));
+    model_refused(rewrite_end(&mmproj, "refused.gguf"), "the part of a model that reads images or sound");
+    refused_u32("tiny-qwen35", "qwen35.ssm.conv_kernel", 9, "filters of 9 taps; 2 to 8 are supported");
+    refused_u32("tiny-qwen35", "qwen35.ssm.group_count", 4, "states of 32 in 6 heads of 4 groups over 192 channels");
+    refused_u32("tiny-qwen35", "qwen35.ssm.state_size", 16, "keys of 16 and values of 32, which must be the same");
+    refused_u32("tiny-qwen35", "qwen35.full_attention_interval", 0, "full_attention_interval is 0");
+    refused_u32("tiny-kimi-linear", "kimi-linear.kda.head_dim", 2048, "kda.head_dim is 2048");
     refused_u32("tiny-mistral4", "mistral4.attention.temperature_length", 0, "temperature_length is 0");
     refused_u32("tiny-glm4moe", "glm4moe.expert_gating_func", 4, "glm4moe.expert_gating_func is 4");
     refused_u32("tiny-bailingmoe2", "bailingmoe2.expert_group_count", 5, "chooses 3 of 12 experts from 2 of 5 groups");

@@ -273,6 +273,67 @@ static void test_names(void **state)
     forget(&x);
 }
 
+/* Delta nets, filters, Mamba: value heads in another order, or two products as one. */
+static void test_mixers(void **state)
+{
+    (void)state;
+    exported x;
+    int64_t shape[2];
+
+    export(&x, "tiny-qwen35", "all"); /* 2 key heads, 6 value heads of 32: head 2 r + i is head 3 i + r there */
+    for (int64_t head = 0; head < 6; head++) {
+        const int64_t there = head / 2 + 3 * (head % 2);
+        same(&x, L1 "linear_attn.in_proj_qkv", 1, 0, 128 + 32 * there + 5, "blk.1.attn_qkv.weight",
+             128 + 32 * head + 5);
+        same(&x, L1 "linear_attn.in_proj_z", 1, 0, 32 * there + 31, "blk.1.attn_gate.weight", 32 * head + 31);
+        same(&x, L1 "linear_attn.in_proj_b", 1, 0, there, "blk.1.ssm_beta.weight", head);
+        same(&x, L1 "linear_attn.in_proj_a", 1, 0, there, "blk.1.ssm_alpha.weight", head);
+        for (int64_t i = 0; i < 32; i += 31)
+            assert_true(fabs(theirs(&x, L1 "linear_attn.out_proj", 1, 0, 77, 32 * there + i) -
+                             ours(&x, "blk.1.ssm_out.weight", 0, 77, 32 * head + i)) < 1e-5);
+    }
+    same(&x, L1 "linear_attn.in_proj_qkv", 1, 0, 127, "blk.1.attn_qkv.weight", 127); /* q and k stay */
+    same(&x, "model.layers.3.self_attn.q_proj", 1, 0, 200, "blk.3.attn_q.weight", 200);
+    assert_true(targets(&x, "target_modules", "model.layers.1.linear_attn.out_proj"));
+    forget(&x);
+    export(&x, "tiny-qwen3next",
+           "attention"); /* 2 key heads of 16, 4 value heads: per key head q, k, v, z of 96 rows */
+    factor(&x, L1 "linear_attn.in_proj_qkvz", 'A', shape);
+    assert_true(shape[0] == 6);
+    for (int64_t i = 0; i < 2; i++) {
+        same(&x, L1 "linear_attn.in_proj_qkvz", 1, 0, 96 * i + 3, "blk.1.attn_qkv.weight", 16 * i + 3);
+        same(&x, L1 "linear_attn.in_proj_qkvz", 1, 0, 96 * i + 16 + 3, "blk.1.attn_qkv.weight", 32 + 16 * i + 3);
+        same(&x, L1 "linear_attn.in_proj_qkvz", 1, 0, 96 * i + 32 + 30, "blk.1.attn_qkv.weight", 64 + 32 * i + 30);
+        same(&x, L1 "linear_attn.in_proj_qkvz", 1, 0, 96 * i + 64 + 30, "blk.1.attn_gate.weight", 32 * i + 30);
+    }
+    same(&x, L1 "linear_attn.in_proj_ba", 1, 0, 5, "blk.1.ssm_ba.weight", 5);
+    forget(&x);
+    export(&x, "tiny-qwen3next-in", "attention");
+    same(&x, L1 "linear_attn.in_proj_qkvz", 1, 0, 100, "blk.1.ssm_in.weight", 100);
+    forget(&x);
+    export(&x, "tiny-lfm2moe", "all");
+    same(&x, L1 "conv.in_proj", 1, 0, 300, "blk.1.shortconv.in_proj.weight", 300);
+    same(&x, "model.layers.2.self_attn.out_proj", 1, 0, 100, "blk.2.attn_output.weight", 100);
+    same(&x, "model.layers.0.feed_forward.w3", 1, 0, 77, "blk.0.ffn_up.weight", 77);
+    same(&x, L1 "feed_forward.experts", 8, 3, 100, "blk.1.ffn_down_exps.weight", 100);
+    assert_true(targets(&x, "target_modules", "model.layers.1.conv.out_proj"));
+    forget(&x);
+    export(&x, "tiny-nemotron-h-moe-latent", "all");
+    same(&x, "model.layers.0.mixer.in_proj", 1, 0, 100, "blk.0.ssm_in.weight", 100);
+    same(&x, L1 "mixer.experts.base_layer", 8, 3, 50, "blk.1.ffn_up_exps.weight", 50);
+    same(&x, L1 "mixer.experts", 8, 3, 50, "blk.1.ffn_down_exps.weight", 50);
+    same(&x, L1 "mixer.shared_experts.up_proj", 1, 0, 50, "blk.1.ffn_up_shexp.weight", 50);
+    forget(&x);
+    export(&x, "tiny-granitehybrid-dense", "all");
+    same(&x, "model.layers.0.mamba.out_proj", 1, 0, 100, "blk.0.ssm_out.weight", 100);
+    same(&x, L1 "shared_mlp.input_linear", 1, 0, 192 + 7, "blk.1.ffn_up.weight", 7);
+    forget(&x);
+    export(&x, "tiny-kimi-linear", "blk.0.ssm_f_a.weight,blk.0.attn_q.weight");
+    same(&x, "model.layers.0.self_attn.forget_gate.f_a_proj", 1, 0, 11, "blk.0.ssm_f_a.weight", 11);
+    same(&x, "model.layers.0.self_attn.q_proj", 1, 0, 50, "blk.0.attn_q.weight", 50);
+    forget(&x);
+}
+
 static void test_shared(void **state)
 {
     (void)state;
@@ -374,10 +435,10 @@ static void test_both_or_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_stacked), cmocka_unit_test(test_alternating),
-        cmocka_unit_test(test_permuted),     cmocka_unit_test(test_fused),   cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_parts),        cmocka_unit_test(test_scales),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_both_or_none),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_mixers),       cmocka_unit_test(test_stacked),
+        cmocka_unit_test(test_alternating), cmocka_unit_test(test_permuted),     cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_shared),      cmocka_unit_test(test_parts),        cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_both_or_none),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
