@@ -341,13 +341,13 @@ static int verify_case(const char *folder, const char *write, const cmd_compute 
         snprintf(out, sizeof out, "%s/%.*s", write, (int)(end - begin), folder + begin);
         v.write = out;
     }
-    if (!read_case(&v)) {
-        v.failed = true;
-    } else if (!cmd_model_open(&v.m, compute, path_in(model, folder, "model.gguf"),
-                               path_in(adapter, folder, "lora_start.gguf"))) {
+    if (!cmd_model_open(&v.m, compute, path_in(model, folder, "model.gguf"),
+                        path_in(adapter, folder, "lora_start.gguf"))) {
         v.failed = true;
     } else {
-        if (check_all(&v) != FIRN_OK)
+        if (!read_case(&v))
+            v.failed = true;
+        else if (check_all(&v) != FIRN_OK)
             v.failed = cmd_fail_ctx(v.m.ctx);
         firn_session_destroy(v.session);
         firn_lock_drop(v.lock);
