@@ -54,6 +54,12 @@ struct firn_tensor {
     uint32_t mark;
 };
 
+/* ---- lifetimes ----
+ * Graphs, devices, plans, execs and buffers may be destroyed in any order: an exec holds its plan, a plan its graph and
+ * its device, a buffer its device, and what was destroyed early goes with its last holder. A handle that was destroyed
+ * is not to be used again. Two things are the caller's: the context is destroyed last of all, and a buffer outlives
+ * what is enqueued with it (firn_device_wait). */
+
 /* ---- graphs ---- */
 
 FIRN_API firn_status firn_graph_create(firn_context *ctx, firn_graph **graph);
@@ -116,7 +122,7 @@ FIRN_API firn_status firn_device_describe(firn_context *ctx, int index, firn_dev
 FIRN_API firn_status firn_device_get_info(firn_device *device, firn_device_info *info);
 
 /* "CPU" (or "CPU0"), "MTL0", "CUDA0". An unknown name is refused with the list of those that are there. A device
- * belongs to its context and dies before it. */
+ * belongs to its context. */
 FIRN_API firn_status firn_device_open(firn_context *ctx, const char *name, firn_device **device);
 FIRN_API void firn_device_close(firn_device *device);
 FIRN_API const char *firn_device_name(const firn_device *device);
@@ -137,8 +143,8 @@ FIRN_API firn_status firn_buffer_clear(firn_buffer *buffer, size_t offset, size_
 
 /* ---- plans ---- */
 
-/* The graph must outlive the plan, and be of the device's context. A node that the device declines is an error that
- * names node and reason. */
+/* The graph must be of the device's context, and is as it was when the plan was made. A node that the device declines
+ * is an error that names node and reason. */
 FIRN_API firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan **plan);
 FIRN_API void firn_plan_destroy(firn_plan *plan);
 FIRN_API size_t firn_plan_arena_bytes(const firn_plan *plan); /* intermediate tensors; kept from part to part */

@@ -125,7 +125,8 @@ typedef struct {
     float router_weight[2];  /* what the router's losses of this pass count in firn_session_gradient: balance and z */
 } firn_batch;
 
-/* adapter may be NULL (then not for training) and must outlive the session; its values are read at every pass. Fails in
+/* adapter may be NULL (then not for training); its values are read at every pass. Model and adapter must outlive the
+ * session, and the adapter be of the model's architecture and shapes. The device may be closed before. Fails in
  * words when the limit is too small, saying the least that would do. */
 FIRN_API firn_status firn_session_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                          firn_adapter *adapter, const firn_session_params *params,
@@ -161,7 +162,7 @@ FIRN_API void firn_session_router_losses(const firn_session *session, double los
 typedef struct firn_generator firn_generator;
 
 /* n_ctx tokens fit; their cache is allocated at once, F32. Blocks with a window keep the last few hundred tokens more
- * than the window alone. adapter may be NULL. Device, model and adapter must outlive the generator, and the adapter's
+ * than the window alone. adapter may be NULL. Model and adapter must outlive the generator, and the adapter's
  * values are read at every feed. */
 FIRN_API firn_status firn_generator_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                            firn_adapter *adapter, int64_t n_ctx, firn_generator **generator);

@@ -104,6 +104,8 @@ struct firn_device {
     firn_profile_row *rows; /* [number of operations] */
     firn_plan *plans;       /* those that are there, the newest first: a fault names one by number */
     uint32_t n_plans;       /* made so far */
+    size_t holders;         /* plans and buffers that are there */
+    bool closed;            /* by its owner: the last holder lets it go */
 };
 
 /* ---- transfers and events; buffers and ranges are checked here ---- */
@@ -134,8 +136,9 @@ FIRN_INNER firn_place firn_exec_place(const firn_exec *exec, const firn_tensor *
 FIRN_INNER firn_place firn_exec_work(const firn_exec *exec);
 /* A tensor of the plan's graph, for faults; NULL when there is no such number or plan. */
 FIRN_INNER const firn_tensor *firn_plan_tensor(const firn_device *device, uint32_t plan, int32_t index);
-/* The device goes before its plans: they run no more. */
-void firn_plans_orphan(firn_device *device);
+/* Plans and buffers hold their device, so that it may be closed before them. */
+void firn_device_hold(firn_device *device);
+void firn_device_release(firn_device *device);
 /* Adds one run of a node to the device's profile. */
 FIRN_INNER void firn_profile_add(firn_device *device, const firn_tensor *node, double seconds);
 

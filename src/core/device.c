@@ -167,13 +167,31 @@ firn_status firn_expect_device(firn_context *ctx, const firn_device *device)
     return FIRN_OK;
 }
 
+void firn_device_hold(firn_device *device)
+{
+    device->holders++;
+}
+
+static void let_go(firn_device *device)
+{
+    if (device->holders || !device->closed)
+        return;
+    firn_free(device->ctx, device->rows);
+    device->backend->close(device);
+}
+
+void firn_device_release(firn_device *device)
+{
+    device->holders--;
+    let_go(device);
+}
+
 void firn_device_close(firn_device *device)
 {
     if (!device)
         return;
-    firn_plans_orphan(device);
-    firn_free(device->ctx, device->rows);
-    device->backend->close(device);
+    device->closed = true;
+    let_go(device);
 }
 
 const char *firn_device_name(const firn_device *device)
@@ -208,8 +226,10 @@ static firn_status make(firn_device *device, const void *memory, size_t size, bo
     if (s != FIRN_OK) {
         firn_free(device->ctx, b);
         *result = NULL;
+        return s;
     }
-    return s;
+    firn_device_hold(device);
+    return FIRN_OK;
 }
 
 firn_status firn_buffer_create(firn_device *device, size_t size, firn_buffer **buffer)
@@ -244,9 +264,10 @@ void firn_buffer_destroy(firn_buffer *buffer)
 {
     if (!buffer)
         return;
-    firn_context *ctx = buffer->device->ctx;
-    buffer->device->backend->buffer_destroy(buffer);
-    firn_free(ctx, buffer);
+    firn_device *device = buffer->device;
+    device->backend->buffer_destroy(buffer);
+    firn_free(device->ctx, buffer);
+    firn_device_release(device);
 }
 
 size_t firn_buffer_size(const firn_buffer *buffer)

@@ -28,13 +28,27 @@ firn_status firn_graph_create(firn_context *ctx, firn_graph **graph)
     return FIRN_OK;
 }
 
-void firn_graph_destroy(firn_graph *g)
+static void let_go(firn_graph *g)
 {
-    if (!g)
+    if (g->plans || !g->destroyed)
         return;
     firn_arena_clear(&g->arena);
     firn_free(g->ctx, g->tensors);
     firn_free(g->ctx, g);
+}
+
+void firn_graph_destroy(firn_graph *g)
+{
+    if (!g)
+        return;
+    g->destroyed = true;
+    let_go(g);
+}
+
+void firn_graph_release(firn_graph *g)
+{
+    g->plans--;
+    let_go(g);
 }
 
 firn_context *firn_graph_context(const firn_graph *g)

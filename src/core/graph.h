@@ -13,8 +13,12 @@ struct firn_graph {
     int part;
     firn_status status;
     char error[FIRN_ERROR_BYTES];
+    size_t plans;   /* that are there */
+    bool destroyed; /* by its owner: the last plan lets it go */
 };
 
+/* Plans hold their graph. */
+void firn_graph_release(firn_graph *g);
 bool firn_graph_has(const firn_graph *g, const firn_tensor *t);
 
 /* What a running device found wrong, in numbers: of the first plan that found something the smallest node, and in it

@@ -30,6 +30,8 @@ struct firn_plan {
     size_t *offset;  /* [n_tensors] into the arena */
     bool *in_arena;  /* [n_tensors] */
     size_t arena, work;
+    size_t execs;   /* that are there */
+    bool destroyed; /* by its owner: the last exec lets it go */
 };
 
 struct firn_exec {
@@ -232,6 +234,8 @@ firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan *
     plan->number = ++device->n_plans;
     plan->next = device->plans;
     device->plans = plan;
+    firn_device_hold(device);
+    graph->plans++;
     plan->n_tensors = (int)graph->n;
     plan->n_parts = graph->part + 1;
     plan->launches = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->launches);
@@ -260,17 +264,18 @@ firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan *
     return FIRN_OK;
 }
 
-void firn_plan_destroy(firn_plan *plan)
+static void let_go(firn_plan *plan)
 {
-    if (!plan)
-        return;
     firn_device *device = plan->device;
-    for (firn_plan **p = device ? &device->plans : NULL; p && *p; p = &(*p)->next)
+
+    if (plan->execs || !plan->destroyed)
+        return;
+    for (firn_plan **p = &device->plans; *p; p = &(*p)->next)
         if (*p == plan) {
             *p = plan->next;
             break;
         }
-    for (int i = 0; device && plan->programs && i < plan->n_parts; i++)
+    for (int i = 0; plan->programs && i < plan->n_parts; i++)
         if (plan->programs[i])
             device->backend->program_destroy(device, plan->programs[i]);
     firn_free(plan->ctx, plan->programs);
@@ -280,13 +285,17 @@ void firn_plan_destroy(firn_plan *plan)
     firn_free(plan->ctx, plan->part_start);
     firn_free(plan->ctx, plan->offset);
     firn_free(plan->ctx, plan->in_arena);
+    firn_graph_release(plan->graph);
     firn_free(plan->ctx, plan);
+    firn_device_release(device);
 }
 
-void firn_plans_orphan(firn_device *device)
+void firn_plan_destroy(firn_plan *plan)
 {
-    for (firn_plan *p = device->plans; p; p = p->next)
-        p->device = NULL;
+    if (!plan)
+        return;
+    plan->destroyed = true;
+    let_go(plan);
 }
 
 const firn_tensor *firn_plan_tensor(const firn_device *device, uint32_t plan, int32_t index)
@@ -338,6 +347,7 @@ firn_status firn_exec_create(firn_plan *plan, firn_exec **result)
     if (!exec)
         return FIRN_ERR_MEMORY;
     exec->plan = plan;
+    plan->execs++;
     exec->bound = firn_alloc_zeroed(plan->ctx, (size_t)plan->n_tensors + 1, sizeof *exec->bound);
     if (!exec->bound) {
         firn_exec_destroy(exec);
@@ -351,8 +361,11 @@ void firn_exec_destroy(firn_exec *exec)
 {
     if (!exec)
         return;
-    firn_free(exec->plan->ctx, exec->bound);
-    firn_free(exec->plan->ctx, exec);
+    firn_plan *plan = exec->plan;
+    firn_free(plan->ctx, exec->bound);
+    firn_free(plan->ctx, exec);
+    plan->execs--;
+    let_go(plan);
 }
 
 /* That [offset, offset + size) lies in the buffer at a multiple of `align`, and the buffer on the plan's device. */
@@ -362,7 +375,6 @@ static firn_status check_place(const firn_exec *exec, const firn_buffer *buffer,
     firn_context *ctx = exec->plan->ctx;
 
     FIRN_EXPECT(ctx, buffer, "%s needs a buffer, not NULL", what);
-    FIRN_EXPECT(ctx, exec->plan->device, "the plan's device is closed");
     FIRN_EXPECT(ctx, buffer->device == exec->plan->device, "%s lies on %s, the plan on %s", what, buffer->device->name,
                 exec->plan->device->name);
     FIRN_EXPECT(ctx, offset <= buffer->size && size <= buffer->size - offset,
@@ -431,7 +443,6 @@ firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int fl
     FIRN_GIVEN(NULL, exec);
     const firn_plan *plan = exec->plan;
 
-    FIRN_EXPECT(plan->ctx, plan->device, "the plan's device is closed");
     FIRN_EXPECT(plan->ctx, (flags & ~FIRN_RUN_CHECK) == 0, "a run has no flags %#x", (unsigned)flags);
     FIRN_EXPECT(plan->ctx, part >= 0 && part < plan->n_parts, "the plan has parts 0 to %d, not %d", plan->n_parts - 1,
                 part);

@@ -14,6 +14,9 @@ firn_status firn_entries_find(firn_context *ctx, const firn_model *model, const 
                               const firn_adapter_entry **entries, const firn_adapter_entry **output)
 {
     *output = NULL;
+    FIRN_EXPECT(ctx, !adapter || strcmp(adapter->arch, model->arch->name) == 0,
+                "the adapter is for models of architecture %s, and this one is of %s", adapter->arch,
+                model->arch->name);
     for (int i = 0; adapter && i < adapter->n_entries; i++) {
         const firn_adapter_entry *e = &adapter->entries[i];
         int layer;
