@@ -1,6 +1,8 @@
 /* JSON of bytes that may be no text; see json.h. */
 #include "json.h"
 
+#include "cmd.h"
+
 #include "core/file.h"
 #include "core/utf8.h"
 
@@ -37,5 +39,16 @@ json_t *cmd_json_read(firn_context *ctx, const char *path)
     firn_free(ctx, data);
     if (!json)
         firn_fail(ctx, FIRN_ERR_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    return json;
+}
+
+json_t *cmd_json_file(const char *path)
+{
+    firn_context *ctx = cmd_context(1);
+    json_t *json = ctx ? cmd_json_read(ctx, path) : NULL;
+
+    if (ctx && !json)
+        cmd_fail_ctx(ctx);
+    firn_context_destroy(ctx);
     return json;
 }

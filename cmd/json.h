@@ -11,5 +11,7 @@
 json_t *cmd_json_text(const char *bytes, size_t n);
 /* The JSON of a file, of a pipe or of "-"; NULL with the context's sentence set. */
 json_t *cmd_json_read(firn_context *ctx, const char *path);
+/* The same where there is no context yet; NULL after a printed sentence. */
+json_t *cmd_json_file(const char *path);
 
 #endif

@@ -87,13 +87,9 @@ static bool append_all(const char *path, const json_t *root, cmd_sequences *s)
 
 bool cmd_sequences_read(const char *path, cmd_sequences *s)
 {
-    firn_context *ctx = cmd_context(1);
-    json_t *root = ctx ? cmd_json_read(ctx, path) : NULL;
+    json_t *root = cmd_json_file(path);
 
     memset(s, 0, sizeof *s);
-    if (ctx && !root)
-        cmd_fail_ctx(ctx);
-    firn_context_destroy(ctx);
     if (!root)
         return false;
     const bool ok = append_all(path, root, s);

@@ -131,11 +131,7 @@ static bool read_case(verify *v)
 {
     char path[PATH_BYTES];
 
-    firn_context *ctx = cmd_context(1); /* the model's is not there yet */
-    v->json = ctx ? cmd_json_read(ctx, path_in(path, v->folder, "case.json")) : NULL;
-    if (ctx && !v->json)
-        cmd_fail_ctx(ctx);
-    firn_context_destroy(ctx);
+    v->json = cmd_json_file(path_in(path, v->folder, "case.json"));
     if (!v->json)
         return false;
     const json_t *adamw = json_object_get(v->json, "adamw"), *tokens = json_object_get(v->json, "tokens"),
