@@ -1,4 +1,5 @@
 #include "core/file.h"
+#include "core/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,16 @@
 firn_status firn_fail_errno(firn_context *ctx, const char *what, const char *path)
 {
     return firn_fail(ctx, FIRN_ERR_IO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+firn_status firn_expect_utf8_name(firn_context *ctx, const char *name)
+{
+    size_t bad;
+
+    return firn_utf8_valid(name, strlen(name), &bad)
+               ? FIRN_OK
+               : firn_fail(ctx, FIRN_ERR_IO,
+                           "the name %s is not UTF-8 (from its byte %zu on), and run.json cannot hold it", name, bad);
 }
 
 int firn_open(const char *path, int flags, mode_t mode)
@@ -61,7 +72,7 @@ firn_status firn_open_regular(firn_context *ctx, const char *path, int *fd, stru
     return FIRN_OK;
 }
 
-enum { PIPE_BYTES = 65536, WRITER_MS = 5000 };
+enum { PIPE_BYTES = 65536, WRITER_MS = 2000 };
 
 /* A pipe that has a name may lie there without anybody who writes to it; who was started together with us gets some
  * seconds. *first: a byte that was read meanwhile, -1 where none was. From here on reading waits. */

@@ -13,6 +13,8 @@
 int firn_open(const char *path, int flags, mode_t mode);
 /* "cannot WHAT PATH: " and what errno says. */
 firn_status firn_fail_errno(firn_context *ctx, const char *what, const char *path);
+/* Refuses a name that run.json could not hold. */
+firn_status firn_expect_utf8_name(firn_context *ctx, const char *name);
 /* "cannot WHAT PATH: it is a folder, not a file": for what `mode` (of stat) is instead. */
 firn_status firn_no_file(firn_context *ctx, const char *what, const char *path, mode_t mode);
 

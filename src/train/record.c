@@ -7,7 +7,6 @@
 
 #include "core/file.h"
 #include "core/sha256.h"
-#include "core/utf8.h"
 #include "gguf/gguf.h"
 
 #include <errno.h>
@@ -32,13 +31,9 @@ firn_status firn_full_path(firn_context *ctx, const char *name, char *path)
 {
     char *full = realpath(name, NULL);
 
-    size_t bad;
-
     if (!full)
         return firn_fail(ctx, FIRN_ERR_IO, "cannot open %s: %s", name, strerror(errno));
-    if (!firn_utf8_valid(full, strlen(full), &bad)) {
-        firn_fail(ctx, FIRN_ERR_IO, "the name %s is not UTF-8 (from its byte %zu on), and run.json cannot hold it",
-                  full, bad);
+    if (firn_expect_utf8_name(ctx, full) != FIRN_OK) {
         free(full);
         return FIRN_ERR_IO;
     }

@@ -1,7 +1,7 @@
 /* From sources to files: see sources.h. */
 #include "train/sources.h"
 
-#include "core/utf8.h"
+#include "core/file.h"
 #include "train/source.h"
 
 #include <dirent.h>
@@ -61,10 +61,7 @@ firn_status firn_source_absolute(firn_context *ctx, const char *source, char *ab
     char *full = lasts ? realpath(path, NULL) : strdup(path);
     if (!full)
         return firn_fail(ctx, FIRN_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    size_t bad;
-    if (!firn_utf8_valid(full, strlen(full), &bad)) {
-        firn_fail(ctx, FIRN_ERR_IO, "the name %s is not UTF-8 (from its byte %zu on), and run.json cannot hold it",
-                  full, bad + 1);
+    if (firn_expect_utf8_name(ctx, full) != FIRN_OK) {
         free(full);
         return FIRN_ERR_IO;
     }

@@ -56,6 +56,10 @@ static void what_is_no_file_is_refused(void **state)
                 fail_msg("firn %s said: %s", args, err);
         }
     }
+    assert_int_equal(firn("finetune --model m.gguf --data /dev/null --output r"), 1);
+    assert_non_null(strstr(err, "/dev/null: it is a device, not a file"));
+    assert_int_equal(firn("finetune --model m.gguf --data p --output r"), 1);
+    assert_non_null(strstr(err, "p: it is a pipe, and nobody writes to it"));
     assert_int_equal(firn("logits m.gguf --tokens dir -o o.f32"), 1);
     assert_string_equal(err, "firn: cannot read dir: it is a folder, not a file\n");
     assert_int_equal(firn("generate m.gguf --chat --history dir"), 1);
