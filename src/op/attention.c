@@ -357,6 +357,24 @@ __attribute__((always_inline)) static inline void queries_back(const firn_call *
     }
 }
 
+/* A row whose dy or y is not finite must not reach keys that it does not see, where 0 times NaN would be added. */
+static bool is_wild(const back_state *st, const query_block *b, int64_t head, int64_t i)
+{
+    return !isfinite(st->along[i]) || !isfinite(st->lse[head + (b->t0 + i) * st->s.n_head]);
+}
+
+/* out[j][d] += scores[j] x[d], of row t and the keys of [j0, j0 + n) that it sees. */
+static void wild_row(const firn_call *call, const back_state *st, int64_t t, int64_t j0, int64_t n, const float *scores,
+                     const float *x, int64_t width, float *out, int64_t stride)
+{
+    int64_t first, last;
+
+    range_at(call, &st->s, t, &first, &last);
+    for (int64_t j = firn_max_i64(first - j0, 0); j < firn_min_i64(last - j0, n); j++)
+        for (int64_t d = 0; d < width; d++)
+            out[j * stride + d] += scores[j] * x[d];
+}
+
 __attribute__((always_inline)) static inline void keys_back(const firn_call *call, const back_state *st, int64_t item,
                                                             float *dk, float *dv)
 {
@@ -379,10 +397,22 @@ __attribute__((always_inline)) static inline void keys_back(const firn_call *cal
         for (int64_t h = g * group; h < (g + 1) * group; h++) {
             find_along(st, &b, h);
             tile_gradients(st, &b, h, j0);
-            product(n, s->hv, b.n, st->p, 1, BK, st->dy + b.t0 * y_row + h * s->hv, y_row, dv + j0 * v_row + g * s->hv,
-                    v_row);
-            product(n, s->hd, b.n, st->dp, 1, BK, s->q + b.t0 * s->q2 + h * s->q1, s->q2, dk + j0 * k_row + g * s->hd,
-                    k_row);
+            const float *dy = st->dy + b.t0 * y_row + h * s->hv, *q = s->q + b.t0 * s->q2 + h * s->q1;
+            for (int64_t i = 0, end; i < b.n; i = end) { /* runs of rows that are finite: one, usually */
+                for (end = i; end < b.n && !is_wild(st, &b, h, end); end++)
+                    ;
+                product(n, s->hv, end - i, st->p + i * BK, 1, BK, dy + i * y_row, y_row, dv + j0 * v_row + g * s->hv,
+                        v_row);
+                product(n, s->hd, end - i, st->dp + i * BK, 1, BK, q + i * s->q2, s->q2, dk + j0 * k_row + g * s->hd,
+                        k_row);
+                if (end == b.n)
+                    break;
+                wild_row(call, st, b.t0 + end, j0, n, st->p + end * BK, dy + end * y_row, s->hv,
+                         dv + j0 * v_row + g * s->hv, v_row);
+                wild_row(call, st, b.t0 + end, j0, n, st->dp + end * BK, q + end * s->q2, s->hd,
+                         dk + j0 * k_row + g * s->hd, k_row);
+                end++;
+            }
         }
     }
 }
