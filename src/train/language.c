@@ -339,6 +339,11 @@ void firn_language_destroy(firn_language *l)
     firn_free(l->ctx, l);
 }
 
+firn_context *firn_language_context(const firn_language *language)
+{
+    return language->ctx;
+}
+
 const firn_encoder *firn_language_encoder(firn_language *language)
 {
     return &language->encoder;

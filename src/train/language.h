@@ -9,6 +9,7 @@
 /* As the options of a run want it. */
 firn_status firn_train_language_create(firn_context *ctx, const firn_train_options *options, const firn_gguf *gguf,
                                        firn_language **language);
+firn_context *firn_language_context(const firn_language *language);
 /* Belongs to the language. */
 const firn_encoder *firn_language_encoder(firn_language *language);
 

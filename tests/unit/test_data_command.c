@@ -3,6 +3,8 @@
 #include "unit/command.h"
 #include "unit/unit.h"
 
+#include "firn/data.h"
+
 #include <jansson.h>
 
 #define FIRN FIRN_BIN_DIR "/firn"
@@ -101,6 +103,51 @@ static void the_plan_says_what_is_odd(void **state)
     sh("grep -q 'tokens  ####' plan");
 }
 
+/* The same through firn/data.h. */
+static void data_sets_are_public(void **state)
+{
+    const char *const sources[] = {"a.jsonl:2"};
+    firn_context *ctx = firn_context_create(NULL);
+    firn_dataset_options o = {.size = sizeof o, .sources = sources, .n_sources = 1, .context = 64};
+    firn_dataset_sample s = {.size = sizeof s};
+    firn_gguf *file;
+    firn_language *l;
+    firn_dataset *d;
+    int32_t tokens[64];
+    uint8_t trained[64];
+    int64_t n = 0;
+
+    (void)state;
+    assert_int_equal(firn_gguf_open(ctx, "m.gguf", &file), FIRN_OK);
+    assert_int_equal(firn_language_create(ctx, file, NULL, &l), FIRN_OK);
+    assert_int_equal(firn_dataset_open(l, &o, &d), FIRN_OK);
+    assert_int_equal(firn_dataset_count(d), 2);
+    assert_int_equal(firn_dataset_at(d, 1, &s), FIRN_OK);
+    assert_string_equal(s.file, "a.jsonl");
+    assert_string_equal(s.format, "alpaca");
+    assert_true(s.line == 2 && s.weight == 2 && s.n <= 64);
+    assert_int_equal(firn_dataset_tokens(d, 1, tokens, trained), FIRN_OK);
+    for (int64_t i = 0; i < s.n; i++)
+        n += trained[i];
+    assert_int_equal(n, s.n_trained);
+    assert_int_equal(firn_dataset_at(d, 2, &s), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_dataset_tokens(d, -1, NULL, NULL), FIRN_ERR_ARGUMENT);
+    firn_dataset_close(d);
+    o.format = "xml";
+    assert_int_equal(firn_dataset_open(l, &o, &d), FIRN_ERR_ARGUMENT);
+    assert_null(d);
+    o.n_sources = 0;
+    assert_int_equal(firn_dataset_open(l, &o, &d), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_dataset_open(NULL, &o, &d), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_dataset_at(NULL, 0, &s), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_dataset_tokens(NULL, 0, NULL, NULL), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_dataset_count(NULL), 0);
+    firn_dataset_close(NULL);
+    firn_language_destroy(l);
+    firn_gguf_close(file);
+    firn_context_destroy(ctx);
+}
+
 static int prepare(void **state)
 {
     return make_folder(state) || chdir(folder) != 0 || system(FIRN " init --like tiny-llama m.gguf > /dev/null") != 0;
@@ -113,6 +160,7 @@ int main(void)
         cmocka_unit_test(check_tells_what_is_there),
         cmocka_unit_test(an_option_given_twice_is_refused),
         cmocka_unit_test(the_plan_says_what_is_odd),
+        cmocka_unit_test(data_sets_are_public),
     };
     return cmocka_run_group_tests(tests, prepare, remove_folder);
 }
