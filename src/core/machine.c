@@ -1,6 +1,8 @@
 /* Linux says it in /proc; elsewhere memory figures are 0 and left out. */
 #include "core/machine.h"
 
+#include "core/room.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,7 @@ uint64_t firn_memory_anonymous(void)
 
 uint64_t firn_memory_available(void)
 {
-    return proc_bytes("/proc/meminfo", "MemAvailable:");
+    return firn_room("/");
 }
 
 uint64_t firn_memory_total(void)

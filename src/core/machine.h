@@ -7,7 +7,8 @@
 double firn_seconds(void); /* of a clock that only goes forward */
 /* Anonymous memory of this process in bytes; 0 where the system does not say. */
 uint64_t firn_memory_anonymous(void);
-/* Bytes that could be taken without swapping; 0 where the system does not say. */
+/* Bytes that this process could take without swapping or being killed: the least that the machine, its control groups
+ * and its limits (ulimit) leave; 0 where the system does not say. */
 uint64_t firn_memory_available(void);
 /* All memory that the machine has; 0 where the system does not say. */
 uint64_t firn_memory_total(void);
