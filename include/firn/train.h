@@ -86,7 +86,8 @@ typedef struct {
     void *user;
     void (*say)(void *user, const char *line);                   /* a sentence for people: plan, notes, warnings */
     void (*progress)(void *user, const firn_progress *progress); /* after each step */
-    bool (*stop)(void *user);                                    /* asked between steps; true: stop with a checkpoint */
+    bool (*stop)(void *user); /* asked between the blocks of a step; true: stop with a
+                               * checkpoint of what the whole steps left */
 } firn_watch;
 
 typedef struct {

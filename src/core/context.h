@@ -26,6 +26,9 @@ struct firn_context {
     firn_weights_place weights;
     uint64_t ring_bytes;    /* streamed weights; 0: as many blocks as are usual */
     struct firn_pool *pool; /* made by the first firn_context_pool */
+    bool (*stop)(
+        void *); /* asked between the blocks of a pass; true: it ends with FIRN_ERR_CANCELLED. NULL: not asked */
+    void *stop_user;
     char error[FIRN_ERROR_BYTES];
 };
 

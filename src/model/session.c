@@ -575,6 +575,10 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
 /* A checked run is waited for, so that its failure can be named by block. */
 static firn_status run(firn_session *s, firn_exec *exec, int part, int flags, int64_t layer, const char *where)
 {
+    if (s->ctx->stop && s->ctx->stop(s->ctx->stop_user)) {
+        FIRN_TRY(firn_device_wait(s->device));
+        return firn_fail(s->ctx, FIRN_ERR_CANCELLED, "stopped on request");
+    }
     firn_status status = firn_exec_run(exec, part, flags);
 
     if (status == FIRN_OK && (flags & FIRN_RUN_CHECK))

@@ -109,6 +109,13 @@ static void show_progress(firn_run *run, const firn_step_result *step, double se
     run->watch.progress(run->watch.user, &p);
 }
 
+/* Between these the run may be stopped in the middle of a pass: nothing that a resumed run needs is lost with it. */
+static void stoppable(firn_run *run, bool on)
+{
+    run->ctx->stop = on ? run->watch.stop : NULL;
+    run->ctx->stop_user = run->watch.user;
+}
+
 /* ---- checkpoints ---- */
 
 static firn_status checkpoints_of(const firn_run *run, char *path)
@@ -258,7 +265,10 @@ static firn_status one_step(firn_run *run, const firn_witness *before, double be
 
     if (proof && load)
         memset(load, 0, (size_t)(info->n_layer * info->n_expert) * sizeof *load);
-    FIRN_TRY(firn_run_step(run, &step));
+    stoppable(run, true);
+    const firn_status s = firn_run_step(run, &step);
+    stoppable(run, false); /* what is learned is evaluated and written down, or it would be missing */
+    FIRN_TRY(s);
     FIRN_TRY(expect_still(run));
     run->at.seconds += step.seconds;
     run->last_loss = step.loss;
@@ -282,15 +292,14 @@ static firn_status train(firn_run *run, const firn_witness *before, bool *stoppe
     const double begin = firn_seconds();
     const int64_t done_before = run->at.step;
 
-    *stopped = false;
-    while (run->at.step < run->record.steps) {
-        if (firn_run_stop_wanted(run)) {
-            *stopped = true;
-            return run->at.step > 0 ? save(run) : FIRN_OK;
-        }
-        FIRN_TRY(one_step(run, before, begin, done_before));
-    }
-    return FIRN_OK;
+    firn_status s = FIRN_OK;
+
+    while (s == FIRN_OK && run->at.step < run->record.steps && !firn_run_stop_wanted(run))
+        s = one_step(run, before, begin, done_before);
+    *stopped = s == FIRN_ERR_CANCELLED || (s == FIRN_OK && run->at.step < run->record.steps);
+    if (*stopped)
+        s = run->at.step > 0 ? save(run) : FIRN_OK;
+    return s;
 }
 
 /* ---- before ---- */
@@ -325,7 +334,10 @@ static firn_status look_before(firn_run *run, firn_witness *before)
     double loss;
 
     firn_run_say(run, "before   evaluating the model as it is");
-    FIRN_TRY(firn_witness_evaluate(run, before, false, &loss));
+    stoppable(run, true);
+    const firn_status s = firn_witness_evaluate(run, before, false, &loss);
+    stoppable(run, false);
+    FIRN_TRY(s);
     run->at.eval_loss_before = run->at.eval_loss = loss;
     if (!isnan(loss))
         firn_run_say(run, "evaluation loss before training: %.4f", loss);
@@ -378,11 +390,15 @@ static firn_status finish(firn_run *run, const firn_witness *before)
     double loss;
 
     firn_run_say(run, "after    evaluating the trained model");
+    stoppable(run, true);
     firn_status s = firn_witness_evaluate(run, &after, true, &loss);
+    stoppable(run, false);
     firn_session_destroy(run->session); /* its memory makes room for the key/value cache */
     run->session = NULL;
     if (s == FIRN_OK)
         s = firn_witness_talk(run, &after, true);
+    if (s == FIRN_OK && firn_run_stop_wanted(run)) /* some answers are missing: a resumed run asks again */
+        s = FIRN_ERR_CANCELLED;
     if (s == FIRN_ERR_DEVICE) /* nobody would learn it later: no step follows */
         s = firn_fail_in(run->ctx, s, "the adapter after step %lld is not saved", (long long)run->at.step);
     else if (s == FIRN_OK)
@@ -416,7 +432,8 @@ static void fill_result(firn_run *run, bool finished, firn_train_result *result)
 
 static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_train_result *result)
 {
-    bool stopped;
+    bool stopped = false;
+    firn_status s = FIRN_OK;
 
     if (run->at.step > run->record.steps)
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "the run has done %lld steps already, more than the %lld wanted",
@@ -426,18 +443,20 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
     if (run->metrics.note[0])
         firn_run_say(run, "warning: %s", run->metrics.note);
     if (run->at.step == 0)
-        FIRN_TRY(look_before(run, before));
+        s = look_before(run, before);
     if (run->flags & FIRN_TRAIN_PROFILE)
         firn_device_profile(run->device, true);
-    FIRN_TRY(train(run, before, &stopped));
-    if (run->flags & FIRN_TRAIN_PROFILE) {
+    if (s == FIRN_OK)
+        s = train(run, before, &stopped);
+    if (s == FIRN_OK && (run->flags & FIRN_TRAIN_PROFILE)) {
         FIRN_TRY(say_profile(run));
         firn_device_profile(run->device, false);
     }
-    if (!stopped)
-        FIRN_TRY(finish(run, before));
-    fill_result(run, !stopped, result);
-    return FIRN_OK;
+    if (s == FIRN_OK && !stopped)
+        s = finish(run, before);
+    stopped |= s == FIRN_ERR_CANCELLED;
+    fill_result(run, s == FIRN_OK && !stopped, result);
+    return stopped ? FIRN_OK : s;
 }
 
 /* What killed runs left in the folder. */

@@ -310,6 +310,24 @@ static void a_signal_ends_a_run_with_a_checkpoint(void **state)
     }
 }
 
+/* A step that would take minutes is left in its middle. */
+static void a_signal_does_not_wait_for_the_step(void **state)
+{
+    char *argv[] = {"firn",         "finetune", "--model",   "m.gguf", "--data",       "d.jsonl", "--output",     "r",
+                    "--steps",      "100000",   "--context", "64",     "--save-every", "0",       "--eval-every", "0",
+                    "--accumulate", "65536",    NULL};
+
+    (void)state;
+    sh("rm -rf r");
+    const pid_t pid = start(argv);
+    for (int i = 0; i < 6000 && sh("grep -qs 'step.: 0,' r/metrics.jsonl") != 0; i++)
+        usleep(10000);
+    usleep(100000);
+    kill(pid, SIGINT);
+    assert_int_equal(end_of(pid), 130);
+    assert_int_equal(sh("grep -q '^stopped after step 0' log && ! grep -q 'step.: 1,' r/metrics.jsonl"), 0);
+}
+
 static void a_dead_pipe_ends_a_run_with_a_checkpoint(void **state)
 {
     (void)state;
@@ -361,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_model_that_is_cut_short_ends_the_run),
         cmocka_unit_test(weights_that_are_overwritten_end_the_run),
         cmocka_unit_test(a_signal_ends_a_run_with_a_checkpoint),
+        cmocka_unit_test(a_signal_does_not_wait_for_the_step),
         cmocka_unit_test(a_dead_pipe_ends_a_run_with_a_checkpoint),
         cmocka_unit_test(an_ignored_signal_stays_ignored),
         cmocka_unit_test(a_limit_on_files_is_an_error),

@@ -79,7 +79,8 @@ static int teardown(void **state)
 /* A few words of text that the run said, the number of steps that it showed, and when to stop. */
 typedef struct {
     int steps, stop_at;
-    double loss; /* of the last step */
+    int calls, stop_call; /* of the function that says when to stop; 0: never */
+    double loss;          /* of the last step */
     char said[16384];
 } watcher;
 
@@ -101,7 +102,8 @@ static void progress(void *user, const firn_progress *p)
 static bool stop(void *user)
 {
     watcher *w = user;
-    return w->stop_at > 0 && w->steps >= w->stop_at;
+    w->calls++;
+    return (w->stop_at > 0 && w->steps >= w->stop_at) || (w->stop_call > 0 && w->calls >= w->stop_call);
 }
 
 static firn_train_options options_for(const char *output)
@@ -372,6 +374,30 @@ static void stopped_and_resumed_is_the_same(void **state)
     const outcome again = go(&none, "stopped", 1, 0);
     assert_int_equal(again.status, FIRN_OK);
     assert_true(again.result.was_finished && again.result.finished && again.watcher.steps == 0);
+}
+
+static void stopped_within_a_step_is_the_same(void **state)
+{
+    firn_train_options o = options_for("within"), none = unset();
+    int resumed = 0;
+
+    (void)state;
+    for (int call = 3; resumed < 4; call += 1 + call / 2) { /* in evaluations, forward, backward, at the end */
+        firn_context *ctx = firn_context_create(NULL);
+        outcome out = {.watcher.stop_call = call, .result.size = sizeof out.result};
+        const firn_watch watch = {
+            .size = sizeof watch, .user = &out.watcher, .say = say, .progress = progress, .stop = stop};
+        sh("rm -rf within");
+        assert_int_equal(firn_train(ctx, &o, 0, &watch, &out.result), FIRN_OK);
+        firn_context_destroy(ctx);
+        if (out.result.finished) /* it was never asked so often */
+            break;
+        resumed++;
+        sh("test $(ls within/checkpoints 2>/dev/null | grep -c step) -le 2");
+        go_well(&none, "within", 1, 0);
+        expect_same_run(whole(), "within");
+    }
+    assert_true(resumed >= 3);
 }
 
 static void lines_after_the_checkpoint_are_cut_off(void **state)
@@ -764,6 +790,7 @@ int main(void)
         cmocka_unit_test(the_loss_of_a_step_counts_tokens),
         cmocka_unit_test(gradients_that_are_missing_are_named),
         cmocka_unit_test(stopped_and_resumed_is_the_same),
+        cmocka_unit_test(stopped_within_a_step_is_the_same),
         cmocka_unit_test(lines_after_the_checkpoint_are_cut_off),
         cmocka_unit_test(a_damaged_checkpoint_is_passed_over),
         cmocka_unit_test(killed_at_any_moment_is_the_same),
