@@ -462,7 +462,7 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
 /* What killed runs left in the folder. */
 static firn_status sweep(firn_run *run)
 {
-    static const char *const names[] = {"run.json", "before.json", "adapter.gguf", "report.html"};
+    static const char *const names[] = {"run.json", "before.json", "adapter.gguf", "report.html", "latest.json"};
     char path[FIRN_PATH_BYTES];
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
