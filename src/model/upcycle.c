@@ -46,6 +46,9 @@ static const struct {
 } refusals[] = {
     {"qwen2", "its expert sibling qwen2moe does not renormalize the router's weights, so copies would not compute what "
               "the dense model did"},
+    {"qwen35", "its expert sibling qwen35moe always has a shared expert beside the others, behind a gate"},
+    {"gemma4", "with experts it keeps the dense feed-forward beside them"},
+    {"nemotron_h", "its expert sibling nemotron_h_moe always has a shared expert beside the others"},
     {"smollm3", "no architecture with experts leaves some blocks without rotary positions as it does"},
 };
 
