@@ -443,10 +443,9 @@ static void find_exact(exporting *x)
  */
 static int64_t moved_head(const exporting *x, const piece *p, int64_t o)
 {
-    const int64_t nk = x->model->hp.ssm.n_group, per = x->model->hp.ssm.n_head / nk;
-
     if (!p->block || o < p->from)
         return o;
+    const int64_t nk = x->model->hp.ssm.n_group, per = x->model->hp.ssm.n_head / nk;
     const int64_t head = (o - p->from) / p->block;
     return p->from + (head % per * nk + head / per) * p->block + (o - p->from) % p->block;
 }
