@@ -33,7 +33,7 @@ typedef struct {
     int n_seq, n_tok;
     int64_t n_vocab, n_targets;
     int32_t *tokens, *targets, *position, *first;
-    firn_adamw_params adamw;
+    firn_optimizer_params adamw;
     float learning_rate;
     bool failed;
     cmd_model m;
@@ -168,7 +168,9 @@ static bool read_case(verify *v)
         }
     if (v->n_targets == 0)
         return cmd_fail("%s has no targets", path), false;
-    v->adamw = (firn_adamw_params){
+    v->adamw = (firn_optimizer_params){
+        .size = sizeof v->adamw,
+        .kind = FIRN_OPTIMIZER_ADAMW,
         .beta1 = (float)json_number_value(json_object_get(adamw, "beta1")),
         .beta2 = (float)json_number_value(json_object_get(adamw, "beta2")),
         .eps = (float)json_number_value(json_object_get(adamw, "eps")),
@@ -279,8 +281,9 @@ static firn_status check_training(verify *v)
     double losses[STEPS + 1];
     int64_t n;
     firn_optimizer *optimizer;
+    double norm;
 
-    FIRN_TRY(firn_optimizer_create(v->m.ctx, v->m.device, ad->n_values, &v->adamw, &optimizer));
+    FIRN_TRY(firn_optimizer_create(v->session, &v->adamw, &optimizer));
     firn_status s = FIRN_OK;
     for (int i = 0; s == FIRN_OK && i < STEPS; i++) {
         firn_session_zero_gradients(v->session);
@@ -289,8 +292,10 @@ static firn_status check_training(verify *v)
             s = check_adapter(v, "gradient", "lora_grad.gguf", "gradient_rel",
                               floors[firn_context_precision(v->m.ctx)].gradient, firn_session_gradients(v->session));
         if (s == FIRN_OK)
-            s = firn_optimizer_step(optimizer, ad->values, firn_session_gradients(v->session), v->learning_rate, 1);
+            s = firn_optimizer_step(optimizer, v->learning_rate, &norm);
     }
+    if (s == FIRN_OK)
+        s = firn_session_pull(v->session);
     if (s == FIRN_OK)
         s = check_adapter(v, "step 10", "lora_step10.gguf", "step10_rel", floors[firn_context_precision(v->m.ctx)].step,
                           ad->values);

@@ -125,9 +125,10 @@ typedef struct {
     float router_weight[2];  /* what the router's losses of this pass count in firn_session_gradient: balance and z */
 } firn_batch;
 
-/* adapter may be NULL (then not for training); its values are read at every pass. Model and adapter must outlive the
- * session, and the adapter be of the model's architecture and shapes. The device may be closed before. Fails in
- * words when the limit is too small, saying the least that would do. */
+/* adapter may be NULL (then not for training). Its values are brought to the device here, and by firn_session_push; a
+ * device that uses the host's memory in place, as the CPU, reads them at every pass. Model and adapter must outlive the
+ * session, and the adapter be of the model's architecture and shapes. The device may be closed before. Fails in words
+ * when the limit is too small, saying the least that would do. */
 FIRN_API firn_status firn_session_create(firn_context *ctx, firn_device *device, const firn_model *model,
                                          firn_adapter *adapter, const firn_session_params *params,
                                          firn_session **session);
@@ -138,15 +139,22 @@ FIRN_API firn_status firn_session_plan(firn_context *ctx, firn_device *device, c
                                        firn_session_memory *memory);
 
 /* Sum over targets of -log p, in double, in a fixed order; *n_targets counts them. Where something is not finite (here
- * and in firn_session_gradient) the pass is run again node by node, and the error names block, tensor and index. */
+ * and in firn_session_gradient; gradients are looked at by firn_optimizer_step) the pass is run again node by node, and
+ * the error names block, tensor and index. */
 FIRN_API firn_status firn_session_loss(firn_session *session, const firn_batch *batch, double *loss,
                                        int64_t *n_targets);
 /* Forward and backward: adds weight * d(sum of losses)/d(adapter) to the session's gradients; loss as above. With
  * router_losses also router_weight * d(sum over the expert blocks of the router's losses)/d(adapter). */
 FIRN_API firn_status firn_session_gradient(firn_session *session, const firn_batch *batch, float weight, double *loss,
                                            int64_t *n_targets);
-FIRN_API float *firn_session_gradients(firn_session *session); /* [adapter->n_values] */
+/* A copy of the gradients as they are now, [adapter->n_values]: the session's, until the next call. NULL without
+ * gradients, or where they could not be read. */
+FIRN_API const float *firn_session_gradients(firn_session *session);
 FIRN_API void firn_session_zero_gradients(firn_session *session);
+/* After adapter->values were written: brings them to the device. Before they are read, where an optimizer has stepped:
+ * brings them back. On a device that uses them in place neither does anything. */
+FIRN_API firn_status firn_session_push(firn_session *session);
+FIRN_API firn_status firn_session_pull(firn_session *session);
 /* logits [n_vocab, n_tokens] to host memory; some that are not finite are an error that names the block or the token.
  */
 FIRN_API firn_status firn_session_logits(firn_session *session, const firn_batch *batch, float *logits);

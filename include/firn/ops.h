@@ -164,6 +164,10 @@ FIRN_API firn_tensor *firn_cross_entropy_masked(firn_graph *g, firn_tensor *logi
 FIRN_API firn_tensor *firn_router_balance(firn_graph *g, firn_tensor *probs, firn_tensor *ids, firn_tensor *weights);
 /* One number: the mean over the tokens of (ln sum_e e^logits[e,t])^2. */
 FIRN_API firn_tensor *firn_router_z(firn_graph *g, firn_tensor *logits, firn_tensor *weights);
+/* The norm of x and the factor that brings it down to `clip` (0: none is wanted), written into the slot `state` (F32
+ * [n]) from element `at`: min(1, clip / norm), then the norm as a float and what that leaves of it. The factor is NaN
+ * where the norm is not finite, and the steps below change nothing then: a state that ends in it is their hyper. */
+FIRN_API firn_tensor *firn_clip_norm(firn_graph *g, firn_tensor *state, firn_tensor *x, int at, float clip);
 /* In place on the slots p, m, v (all one shape, contiguous). hyper F32 [8]: lr, beta1, beta2, eps, weight decay,
  * 1/(1-beta1^t), 1/(1-beta2^t), gradient scale (clipping). p -= lr (mhat / (sqrt(vhat) + eps) + decay p) */
 FIRN_API firn_tensor *firn_opt_step_adamw(firn_graph *g, firn_tensor *p, firn_tensor *grad, firn_tensor *m,

@@ -43,6 +43,7 @@ typedef struct {
     const char *adapter;      /* an adapter to go on from */
     const char *targets;      /* see firn_adapter_create */
     bool unserved;            /* also on tensors whose adapters llama.cpp does not apply */
+    const char *optimizer;    /* adamw, sgd */
     const char *schedule;     /* cosine, linear, constant */
     const char *device;       /* "CPU" */
     const char *precision;    /* "f32" or "bf16" (firn_precision) */
@@ -123,6 +124,36 @@ typedef struct {
  * device, precision, memory_limit, weights. */
 FIRN_API firn_status firn_eval(firn_context *ctx, const firn_train_options *options, const firn_watch *watch,
                                firn_eval_result *result);
+
+/* ---- a training loop of one's own: firn_session_gradient, then a step ---- */
+
+typedef enum { FIRN_OPTIMIZER_ADAMW, FIRN_OPTIMIZER_SGD } firn_optimizer_kind;
+
+typedef struct {
+    size_t size; /* sizeof(firn_optimizer_params): firn_optimizer_params_init sets it */
+    firn_optimizer_kind kind;
+    float beta1, beta2, eps; /* AdamW's */
+    float weight_decay;      /* decoupled: p -= lr decay p */
+    float clip;              /* largest norm of the gradients that is taken as it is; 0: any */
+} firn_optimizer_params;
+
+typedef struct firn_optimizer firn_optimizer;
+
+/* AdamW with 0.9, 0.999, 1e-8, without decay and clipping, in a struct of `size` bytes. */
+FIRN_API void firn_optimizer_params_init_sized(firn_optimizer_params *params, size_t size);
+static inline void firn_optimizer_params_init(firn_optimizer_params *params)
+{
+    firn_optimizer_params_init_sized(params, sizeof *params);
+}
+/* On the values and gradients of a session that was made with train, where they lie; params NULL: as above. It may
+ * outlive the session. */
+FIRN_API firn_status firn_optimizer_create(firn_session *session, const firn_optimizer_params *params,
+                                           firn_optimizer **optimizer);
+FIRN_API void firn_optimizer_destroy(firn_optimizer *optimizer);
+/* One step with the session's gradients, which stay: firn_session_zero_gradients comes before the next ones. *norm:
+ * their L2 norm before clipping. One that is not finite is FIRN_ERR_DEVICE, and nothing is changed. The new values are
+ * on the device; firn_session_pull brings them to adapter->values. */
+FIRN_API firn_status firn_optimizer_step(firn_optimizer *optimizer, float learning_rate, double *norm);
 
 #ifdef __cplusplus
 }

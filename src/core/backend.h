@@ -106,6 +106,8 @@ struct firn_device {
     uint32_t n_plans;       /* made so far */
     size_t holders;         /* plans and buffers that are there */
     bool closed;            /* by its owner: the last holder lets it go */
+    firn_status late;       /* what firn_device_settle met, with its sentence */
+    char why_late[400];
 };
 
 /* ---- transfers and events; buffers and ranges are checked here ---- */
@@ -139,6 +141,8 @@ FIRN_INNER const firn_tensor *firn_plan_tensor(const firn_device *device, uint32
 /* Plans and buffers hold their device, so that it may be closed before them. */
 void firn_device_hold(firn_device *device);
 void firn_device_release(firn_device *device);
+/* Waits for everything that is queued. A failure is kept for the next firn_device_wait. */
+void firn_device_settle(firn_device *device);
 /* Adds one run of a node to the device's profile. */
 FIRN_INNER void firn_profile_add(firn_device *device, const firn_tensor *node, double seconds);
 

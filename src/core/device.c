@@ -397,6 +397,17 @@ void firn_fault_set(firn_fault *f, firn_fault_kind kind, const firn_tensor *node
     __atomic_store_n(&f->lock, 0, __ATOMIC_RELEASE);
 }
 
+void firn_device_settle(firn_device *device)
+{
+    for (int q = 0; q < FIRN_N_QUEUES; q++) {
+        const firn_status s = finish_queue(device, (firn_queue)q);
+        if (s == FIRN_OK || device->late != FIRN_OK)
+            continue;
+        device->late = s;
+        snprintf(device->why_late, sizeof device->why_late, "%s", firn_error(device->ctx));
+    }
+}
+
 firn_status firn_device_wait(firn_device *device)
 {
     FIRN_GIVEN(NULL, device);
@@ -407,6 +418,11 @@ firn_status firn_device_wait(firn_device *device)
     const firn_status read = device->backend->status(device, &fault);
     FIRN_TRY(computed);
     FIRN_TRY(moved);
+    if (device->late != FIRN_OK) {
+        const firn_status late = device->late;
+        device->late = FIRN_OK;
+        return firn_fail(device->ctx, late, "%s", device->why_late);
+    }
     FIRN_TRY(read);
     if (fault.kind == FIRN_FAULT_NONE)
         return FIRN_OK;

@@ -270,6 +270,7 @@ static void let_go(firn_plan *plan)
 
     if (plan->execs || !plan->destroyed)
         return;
+    firn_device_settle(device); /* queued work reads launches and nodes */
     for (firn_plan **p = &device->plans; *p; p = &(*p)->next)
         if (*p == plan) {
             *p = plan->next;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 enum { A };
+enum { CLIPPED = 1 };       /* the source whose norm is taken */
 enum { SUM_CHUNK = 16384 }; /* kernels/rows.metal has the same */
 enum { MAX_SORTED = 8192 }; /* every value is compared with every other */
 
@@ -27,6 +28,28 @@ firn_status firn_gpu_plan_sum(firn_gpu_plan *plan)
     }
     a.n = (uint32_t)n_parts;
     d = firn_gpu_add(plan, FIRN_GPU_sum_total, 0, &a, sizeof a,
+                     (const int[]){FIRN_GPU_DST, n > 0 ? FIRN_GPU_WORK : FIRN_GPU_NONE, -1});
+    d->refs[1].offset = parts;
+    firn_gpu_grid(d, 1, 1, 1, firn_gpu_row_threads(n_parts));
+    return FIRN_OK;
+}
+
+firn_status firn_gpu_plan_clip_norm(firn_gpu_plan *plan)
+{
+    const int64_t n = firn_n_elements(plan->node->src[CLIPPED]), n_parts = firn_gpu_tiles(n, SUM_CHUNK);
+    const size_t parts = firn_gpu_take_work(plan, (size_t)n_parts * sizeof(firn_gpu_pair));
+    firn_gpu_node_args a;
+    firn_gpu_dispatch *d;
+
+    FIRN_TRY(firn_gpu_describe_node(plan, &a));
+    FIRN_TRY(firn_gpu_set_count(plan, &a, n));
+    if (n > 0) {
+        d = firn_gpu_add(plan, FIRN_GPU_clip_parts, 0, &a, sizeof a, (const int[]){FIRN_GPU_WORK, CLIPPED, -1});
+        d->refs[0].offset = parts;
+        firn_gpu_grid(d, n_parts, 1, 1, firn_gpu_row_threads(n));
+    }
+    a.n = (uint32_t)n_parts;
+    d = firn_gpu_add(plan, FIRN_GPU_clip_norm, 0, &a, sizeof a,
                      (const int[]){FIRN_GPU_DST, n > 0 ? FIRN_GPU_WORK : FIRN_GPU_NONE, -1});
     d->refs[1].offset = parts;
     firn_gpu_grid(d, 1, 1, 1, firn_gpu_row_threads(n_parts));

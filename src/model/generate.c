@@ -7,6 +7,7 @@
 #include "gguf/gguf.h"
 #include "model/cache.h"
 #include "model/ends.h"
+#include "model/parameters.h"
 
 #include <string.h>
 
@@ -35,7 +36,8 @@ struct firn_generator {
     const firn_adapter_entry *output_entry;
     step *steps[SIZES];
     firn_cache *cache;
-    firn_buffer *x, *numbers, *logits, *values, *ids;
+    firn_buffer *x, *numbers, *logits, *ids;
+    firn_parameters *store; /* of the adapter, NULL without one */
     int32_t *host_numbers;
     float *host_logits;
 };
@@ -74,6 +76,11 @@ static void step_destroy(firn_generator *g, step *p)
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+static firn_buffer *values_of(const firn_generator *g)
+{
+    return g->store ? g->store->part[FIRN_PARAMETERS_VALUES] : NULL;
 }
 
 static firn_status step_plan(firn_generator *g, step *p)
@@ -115,7 +122,7 @@ static firn_status step_plan(firn_generator *g, step *p)
     FIRN_TRY(firn_weights_bind(g->weights, p->embedding->exec, p->embedding->table, m->token_embd));
     FIRN_TRY(firn_exec_bind(p->embedding->exec, p->embedding->tokens, g->numbers, 0));
     FIRN_TRY(firn_exec_memory(p->head->exec, p->arena, 0, p->work, 0));
-    FIRN_TRY(firn_head_bind(p->head, g->weights, g->values, NULL));
+    FIRN_TRY(firn_head_bind(p->head, g->weights, values_of(g), NULL));
     FIRN_TRY(firn_exec_bind(p->head->exec, p->head->pick, g->numbers, AT_PICK * sizeof(int32_t)));
     return firn_exec_bind(p->head->exec, p->head->logits, g->logits, 0);
 }
@@ -172,7 +179,7 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
-    FIRN_TRY(firn_block_bind(k, exec, g->weights, layer, &g->entries[layer * FIRN_T_COUNT], g->values, NULL));
+    FIRN_TRY(firn_block_bind(k, exec, g->weights, layer, &g->entries[layer * FIRN_T_COUNT], values_of(g), NULL));
     FIRN_TRY(firn_exec_run(exec, 0, 0));
     return firn_weights_release(g->weights, layer, (layer + 1) % g->n_layer);
 }
@@ -259,8 +266,7 @@ static firn_status prepare(firn_generator *g)
     if (hp->n_expert)
         FIRN_TRY(firn_buffer_create(g->device, (size_t)hp->n_expert_used * BATCH * sizeof(int32_t), &g->ids));
     if (g->adapter)
-        FIRN_TRY(
-            firn_buffer_wrap(g->device, g->adapter->values, (size_t)g->adapter->n_values * sizeof(float), &g->values));
+        FIRN_TRY(firn_parameters_create(g->ctx, g->device, g->adapter, &g->store));
     return FIRN_OK;
 }
 
@@ -296,9 +302,10 @@ void firn_generator_destroy(firn_generator *g)
     for (int i = 0; i < SIZES; i++)
         step_destroy(g, g->steps[i]);
     firn_cache_destroy(g->cache);
-    firn_buffer *buffers[] = {g->x, g->numbers, g->logits, g->values, g->ids};
+    firn_buffer *buffers[] = {g->x, g->numbers, g->logits, g->ids};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         firn_buffer_destroy(buffers[i]);
+    firn_parameters_drop(g->store);
     firn_weights_destroy(g->weights);
     firn_free(g->ctx, g->entries);
     firn_free(g->ctx, g->host_numbers);

@@ -16,6 +16,7 @@
 #include "gguf/gguf.h"
 #include "model/block.h"
 #include "model/ends.h"
+#include "model/parameters.h"
 
 #include <math.h>
 #include <string.h>
@@ -56,15 +57,17 @@ struct firn_session {
     pass *passes[MAX_PASSES];
     uint64_t clock;
 
-    firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *router, *values, *gradient_buffer;
-    float *gradients;
-    void *gradients_memory;
+    firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *router;
+    firn_parameters *store; /* of the adapter, NULL without one */
+    float *gradients;       /* the host's copy, made when it is asked for */
     int64_t *expert_load;
     int64_t longest;         /* tokens of the longest document of this pass */
     double router_losses[2]; /* of the last pass, summed over router_blocks */
     int64_t router_blocks;
-    int32_t *host_numbers; /* what goes to `numbers`, and comes from `ids` */
-    float *host_loss;
+    int32_t *host_numbers; /* staging: what goes to `numbers` */
+    float *host_weights;   /* staging: the loss's slopes, those of the router's losses behind them */
+    float *host_loss;      /* staging: losses of tokens, router's losses of blocks */
+    int32_t *host_ids;     /* staging: `ids` */
 };
 
 /* ---- layout of the small integers of a pass, in int32_t ---- */
@@ -245,6 +248,11 @@ static void keep_blocks(firn_session *s, pass *p, uint64_t room)
     }
 }
 
+static firn_buffer *stored(const firn_session *s, firn_parameters_part part)
+{
+    return s->store ? s->store->part[part] : NULL;
+}
+
 static firn_status bind_ends(firn_session *s, pass *p)
 {
     const size_t word = sizeof(int32_t);
@@ -256,7 +264,8 @@ static firn_status bind_ends(firn_session *s, pass *p)
     firn_head *heads[] = {p->loss, p->logits};
     for (int i = 0; i < 2; i++) {
         FIRN_TRY(firn_exec_memory(heads[i]->exec, s->head, 0, s->work, 0));
-        FIRN_TRY(firn_head_bind(heads[i], s->weights, s->values, s->gradient_buffer));
+        FIRN_TRY(firn_head_bind(heads[i], s->weights, stored(s, FIRN_PARAMETERS_VALUES),
+                                stored(s, FIRN_PARAMETERS_GRADIENTS)));
         FIRN_TRY(firn_exec_bind(heads[i]->exec, heads[i]->x, s->inputs, input_offset(s, s->n_layer)));
     }
     const size_t behind = (firn_plan_arena_bytes(p->logits->plan) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
@@ -409,6 +418,16 @@ static firn_status new_buffer(firn_session *s, uint64_t size, firn_buffer **buff
     return firn_buffer_create(s->device, size ? (size_t)size : ALIGN, buffer);
 }
 
+/* *memory: a pointer of any type. */
+static firn_status new_staging(firn_session *s, size_t size, void *memory)
+{
+    void *m = NULL;
+    const firn_status status = firn_staging_create(s->device, size ? size : ALIGN, &m);
+
+    memcpy(memory, &m, sizeof m);
+    return status;
+}
+
 static firn_status allocate(firn_session *s)
 {
     const firn_session_memory *m = &s->memory;
@@ -429,22 +448,16 @@ static firn_status allocate(firn_session *s)
     }
     if (s->params.router_losses)
         FIRN_TRY(new_buffer(s, router_bytes(s), &s->router));
-    const size_t numbers = (size_t)n_numbers(s) * sizeof(int32_t);
-    s->host_numbers = firn_alloc(s->ctx, numbers > ids_bytes(s) ? numbers : ids_bytes(s));
-    s->host_loss = firn_alloc(s->ctx, (size_t)padded(s) * sizeof(float));
-    if (!s->host_numbers || !s->host_loss)
-        return FIRN_ERR_MEMORY;
+    FIRN_TRY(new_staging(s, (size_t)n_numbers(s) * sizeof(int32_t), &s->host_numbers));
+    FIRN_TRY(new_staging(s, ((size_t)padded(s) + 2) * sizeof(float), &s->host_weights));
+    FIRN_TRY(new_staging(s, (size_t)padded(s) * sizeof(float) + router_bytes(s), &s->host_loss));
+    if (s->model->hp.n_expert)
+        FIRN_TRY(new_staging(s, ids_bytes(s) * (size_t)s->n_layer, &s->host_ids));
     if (s->adapter)
-        FIRN_TRY(
-            firn_buffer_wrap(s->device, s->adapter->values, (size_t)s->adapter->n_values * sizeof(float), &s->values));
+        FIRN_TRY(firn_parameters_create(s->ctx, s->device, s->adapter, &s->store));
     if (s->params.train) {
         FIRN_TRY(new_buffer(s, 2 * input_bytes(s), &s->dx));
-        const size_t bytes = (size_t)s->adapter->n_values * sizeof(float);
-        s->gradients_memory = firn_alloc_zeroed(s->ctx, 1, bytes + ALIGN);
-        if (!s->gradients_memory)
-            return FIRN_ERR_MEMORY;
-        s->gradients = (float *)(((uintptr_t)s->gradients_memory + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
-        FIRN_TRY(firn_buffer_wrap(s->device, s->gradients, bytes, &s->gradient_buffer));
+        FIRN_TRY(firn_parameters_add(s->store, FIRN_PARAMETERS_GRADIENTS));
     }
     return FIRN_OK;
 }
@@ -524,15 +537,17 @@ void firn_session_destroy(firn_session *s)
         return;
     for (int i = 0; i < MAX_PASSES; i++)
         pass_destroy(s, s->passes[i]);
-    firn_buffer *buffers[] = {s->arenas, s->work,   s->head,   s->inputs,         s->dx, s->numbers, s->loss,
-                              s->ids,    s->router, s->values, s->gradient_buffer};
+    firn_buffer *buffers[] = {s->arenas, s->work, s->head, s->inputs, s->dx, s->numbers, s->loss, s->ids, s->router};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         firn_buffer_destroy(buffers[i]);
     firn_weights_destroy(s->weights);
-    firn_free(s->ctx, s->gradients_memory);
+    firn_parameters_drop(s->store);
+    firn_free(s->ctx, s->gradients);
     firn_free(s->ctx, s->expert_load);
-    firn_free(s->ctx, s->host_numbers);
-    firn_free(s->ctx, s->host_loss);
+    firn_staging_destroy(s->device, s->host_numbers);
+    firn_staging_destroy(s->device, s->host_weights);
+    firn_staging_destroy(s->device, s->host_loss);
+    firn_staging_destroy(s->device, s->host_ids);
     firn_free(s->ctx, s->entries);
     firn_free(s->ctx, s);
 }
@@ -563,8 +578,8 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
         if (k->drouter[i])
             FIRN_TRY(firn_exec_bind(exec, k->drouter[i], s->router, (size_t)(2 * s->n_layer + i) * sizeof(float)));
     }
-    FIRN_TRY(
-        firn_block_bind(k, exec, s->weights, layer, &s->entries[layer * FIRN_T_COUNT], s->values, s->gradient_buffer));
+    FIRN_TRY(firn_block_bind(k, exec, s->weights, layer, &s->entries[layer * FIRN_T_COUNT],
+                             stored(s, FIRN_PARAMETERS_VALUES), stored(s, FIRN_PARAMETERS_GRADIENTS)));
     if (k->dy)
         FIRN_TRY(firn_exec_bind(exec, k->dy, s->dx, input_bytes(s) * (size_t)((layer + 1) & 1)));
     if (k->dx)
@@ -697,39 +712,49 @@ static firn_status bring(firn_session *s, pass *p, const firn_batch *batch, bool
         target[i] = -1;
     }
     *n_picked = m;
-    return firn_buffer_write(s->numbers, 0, s->host_numbers, (size_t)n_numbers(s) * sizeof *s->host_numbers);
+    return firn_queue_upload(FIRN_QUEUE_COMPUTE, s->numbers, 0, s->host_numbers,
+                             (size_t)n_numbers(s) * sizeof *s->host_numbers);
 }
 
-static firn_status count_experts(firn_session *s, const pass *p)
+/* Enqueues what the host wants of the pass: the experts that tokens chose, the router's losses, n_losses tokens'. */
+static firn_status fetch(firn_session *s, int64_t n_losses)
+{
+    if (s->ids)
+        FIRN_TRY(firn_queue_download(FIRN_QUEUE_COMPUTE, s->ids, 0, s->host_ids, ids_bytes(s) * (size_t)s->n_layer));
+    if (s->router)
+        FIRN_TRY(firn_queue_download(FIRN_QUEUE_COMPUTE, s->router, 0, s->host_loss + padded(s),
+                                     2 * (size_t)s->n_layer * sizeof(float)));
+    return firn_queue_download(FIRN_QUEUE_COMPUTE, s->loss, (size_t)padded(s) * sizeof(float), s->host_loss,
+                               (size_t)n_losses * sizeof(float));
+}
+
+static void count_experts(firn_session *s, const pass *p)
 {
     const firn_hparams *hp = &s->model->hp;
 
     for (int64_t i = 0; s->expert_load && i < s->n_layer; i++) {
         const int64_t n = p->n_tokens * s->model->layers[i].n_expert_used;
+        const int32_t *ids = s->host_ids + ids_bytes(s) / sizeof *ids * (size_t)i;
         if (!s->model->layers[i].experts)
             continue;
-        FIRN_TRY(firn_buffer_read(s->ids, ids_bytes(s) * (size_t)i, s->host_numbers, (size_t)n * sizeof(int32_t)));
         for (int64_t j = 0; j < n; j++)
-            if (s->host_numbers[j] >= 0 && s->host_numbers[j] < hp->n_expert)
-                s->expert_load[i * hp->n_expert + s->host_numbers[j]]++;
+            if (ids[j] >= 0 && ids[j] < hp->n_expert)
+                s->expert_load[i * hp->n_expert + ids[j]]++;
     }
-    return FIRN_OK;
 }
 
-static firn_status add_router_losses(firn_session *s)
+static void add_router_losses(firn_session *s)
 {
     s->router_losses[0] = s->router_losses[1] = 0;
     s->router_blocks = 0;
     for (int64_t i = 0; s->router && i < s->n_layer; i++) {
-        float losses[2];
+        const float *losses = s->host_loss + padded(s) + 2 * i;
         if (!s->model->layers[i].experts)
             continue;
-        FIRN_TRY(firn_buffer_read(s->router, 2 * (size_t)i * sizeof(float), losses, sizeof losses));
         s->router_losses[0] += (double)losses[0];
         s->router_losses[1] += (double)losses[1];
         s->router_blocks++;
     }
-    return FIRN_OK;
 }
 
 /* Runs the pass again node by node; the first value that is not finite is named with its block and tensor. */
@@ -742,6 +767,20 @@ static firn_status diagnose(firn_session *s, pass *p, int64_t n_targets, bool gr
     return firn_fail(s->ctx, FIRN_ERR_DEVICE, "a sum over the pass is not finite, though each of its values is");
 }
 
+/* What the losses of the pass count. */
+static firn_status bring_weights(firn_session *s, const pass *p, const firn_batch *batch, float weight)
+{
+    float *router = s->host_weights + padded(s);
+
+    for (int64_t i = 0; i < p->loss->chunk; i++)
+        s->host_weights[i] = weight;
+    memcpy(router, batch->router_weight, sizeof batch->router_weight);
+    if (s->router)
+        FIRN_TRY(firn_queue_upload(FIRN_QUEUE_COMPUTE, s->router, 2 * (size_t)s->n_layer * sizeof(float), router,
+                                   sizeof batch->router_weight));
+    return firn_queue_upload(FIRN_QUEUE_COMPUTE, s->loss, 0, s->host_weights, (size_t)p->loss->chunk * sizeof(float));
+}
+
 static firn_status train_pass(firn_session *s, const firn_batch *given, bool gradient, float weight, double *loss,
                               int64_t *n_targets)
 {
@@ -752,30 +791,35 @@ static firn_status train_pass(firn_session *s, const firn_batch *given, bool gra
     FIRN_EXPECT(s->ctx, batch.targets, "a pass needs a batch with targets");
     FIRN_TRY(pass_get(s, batch.n_tokens, &p));
     FIRN_TRY(bring(s, p, &batch, true, n_targets));
-    if (gradient) {
-        for (int64_t i = 0; i < p->loss->chunk; i++)
-            s->host_loss[i] = weight;
-        FIRN_TRY(firn_buffer_write(s->loss, 0, s->host_loss, (size_t)p->loss->chunk * sizeof(float)));
-        if (s->router)
-            FIRN_TRY(firn_buffer_write(s->router, 2 * (size_t)s->n_layer * sizeof(float), batch.router_weight,
-                                       sizeof batch.router_weight));
-    }
+    if (gradient)
+        FIRN_TRY(bring_weights(s, p, &batch, weight));
     FIRN_TRY(forward(s, p, 0));
     FIRN_TRY(head(s, p, *n_targets, gradient, 0));
     if (gradient)
         FIRN_TRY(backward(s, p, 0));
+    FIRN_TRY(fetch(s, *n_targets));
     FIRN_TRY(firn_device_wait(s->device));
-    FIRN_TRY(count_experts(s, p));
-    FIRN_TRY(add_router_losses(s));
-    FIRN_TRY(
-        firn_buffer_read(s->loss, (size_t)padded(s) * sizeof(float), s->host_loss, (size_t)*n_targets * sizeof(float)));
+    count_experts(s, p);
+    add_router_losses(s);
     *loss = 0;
     for (int64_t i = 0; i < *n_targets; i++)
         *loss += (double)s->host_loss[i];
-    if (!isfinite(*loss) || !isfinite(s->router_losses[0] + s->router_losses[1]) ||
-        (gradient && !firn_all_finite(s->gradients, s->adapter->n_values)))
-        return diagnose(s, p, *n_targets, gradient);
-    return FIRN_OK;
+    return isfinite(*loss) && isfinite(s->router_losses[0] + s->router_losses[1])
+               ? FIRN_OK
+               : diagnose(s, p, *n_targets, gradient);
+}
+
+firn_status firn_session_examine(firn_session *s, const firn_batch *batch, float weight)
+{
+    pass *p;
+    int64_t n_targets;
+
+    FIRN_TRY(pass_get(s, batch->n_tokens, &p));
+    FIRN_TRY(bring(s, p, batch, true, &n_targets));
+    FIRN_TRY(bring_weights(s, p, batch, weight));
+    FIRN_TRY(forward(s, p, FIRN_RUN_CHECK));
+    FIRN_TRY(head(s, p, n_targets, true, FIRN_RUN_CHECK));
+    return backward(s, p, FIRN_RUN_CHECK);
 }
 
 firn_status firn_session_loss(firn_session *s, const firn_batch *batch, double *loss, int64_t *n_targets)
@@ -826,23 +870,54 @@ firn_status firn_session_logits(firn_session *s, const firn_batch *batch, float 
         FIRN_TRY(
             firn_exec_bind(p->logits->exec, p->logits->pick, s->numbers, (size_t)(at_pick(s) + at) * sizeof(int32_t)));
         FIRN_TRY(run(s, p->logits->exec, 0, 0, -1, "head"));
-        FIRN_TRY(firn_device_wait(s->device));
         FIRN_TRY(firn_buffer_read(s->head, behind, logits + at * v, (size_t)(rows * v) * sizeof(float)));
         if (!firn_all_finite(logits + at * v, rows * v))
             return blame_logits(s, p, logits, n);
     }
-    return count_experts(s, p);
+    FIRN_TRY(fetch(s, 0));
+    FIRN_TRY(firn_device_wait(s->device));
+    count_experts(s, p);
+    return FIRN_OK;
 }
 
-float *firn_session_gradients(firn_session *s)
+const float *firn_session_gradients(firn_session *s)
 {
-    return s ? s->gradients : NULL;
+    if (!s || !stored(s, FIRN_PARAMETERS_GRADIENTS))
+        return NULL;
+    if (!s->gradients)
+        s->gradients = firn_alloc(s->ctx, (size_t)s->store->n * sizeof(float));
+    if (!s->gradients ||
+        firn_parameters_read(s->store, FIRN_PARAMETERS_GRADIENTS, 0, s->store->n, s->gradients) != FIRN_OK)
+        return NULL;
+    return s->gradients;
 }
 
 void firn_session_zero_gradients(firn_session *s)
 {
-    if (s && s->gradients)
-        memset(s->gradients, 0, (size_t)s->adapter->n_values * sizeof(float));
+    if (s && stored(s, FIRN_PARAMETERS_GRADIENTS))
+        (void)firn_parameters_zero(s->store, FIRN_PARAMETERS_GRADIENTS); /* what fails comes out of the next wait */
+}
+
+firn_status firn_session_push(firn_session *s)
+{
+    FIRN_GIVEN(NULL, s);
+    return s->store ? firn_parameters_push(s->store) : FIRN_OK;
+}
+
+firn_status firn_session_pull(firn_session *s)
+{
+    FIRN_GIVEN(NULL, s);
+    return s->store ? firn_parameters_pull(s->store) : FIRN_OK;
+}
+
+firn_context *firn_session_context(const firn_session *s)
+{
+    return s->ctx;
+}
+
+firn_parameters *firn_session_parameters(const firn_session *s)
+{
+    return s->store;
 }
 
 void firn_session_router_losses(const firn_session *s, double losses[2], int64_t *n_blocks)

@@ -8,6 +8,9 @@
  *
  * OPT_STEP_SGD(p, grad, hyper): p -= lr (scale grad + decay p); hyper F32 [>= 3]: lr, decay, scale.
  *
+ * hyper may have more elements, which nobody reads. A scale that is NaN changes nothing: CLIP_NORM gives it where the
+ * gradient is not finite.
+ *
  * The result is p's new contents. No gradient: a step ends the graph. */
 #include "op/mathf.h"
 #include "op/util.h"
@@ -57,6 +60,8 @@ FIRN_WIDE static void adamw_reference(const firn_call *call, int64_t begin, int6
     const float *restrict grad = call->src[GRAD], *h = call->src[HYPER];
     const float lr = h[0], b1 = h[1], b2 = h[2], eps = h[3], decay = h[4], c1 = h[5], c2 = h[6], scale = h[7];
 
+    if (isnan(scale))
+        return;
     for (int64_t i = begin * CHUNK; i < last; i++) {
         const float g = scale * grad[i];
         m[i] = b1 * m[i] + (1 - b1) * g;
@@ -71,6 +76,8 @@ static void sgd_reference(const firn_call *call, int64_t begin, int64_t end)
     float *restrict p = call->src[P];
     const float *restrict grad = call->src[GRAD], *h = call->src[SGD_HYPER];
 
+    if (isnan(h[2]))
+        return;
     for (int64_t i = begin * CHUNK; i < last; i++)
         p[i] -= h[0] * (h[2] * grad[i] + h[1] * p[i]);
 }

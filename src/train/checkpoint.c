@@ -1,9 +1,9 @@
-/* A checkpoint is a GGUF file (general.type "firn.checkpoint") with three F32 tensors [n_values] in the layout of the
- * adapter's flat buffer: `adapter`, `adam.m`, `adam.v`; keys firn.step, firn.epoch, firn.window, firn.metrics_bytes
- * (i64 each, as arrays of one), firn.seconds and the losses (f64, likewise), firn.layout: a text that names every
- * adapted tensor with its shape, so that a checkpoint is never read into another adapter, firn.settings: the options
- * that decide the result, and firn.sha256: over all of these. general.architecture and adapter.lora.alpha let it be
- * loaded as an adapter too (adapter.c). */
+/* A checkpoint is a GGUF file (general.type "firn.checkpoint") with F32 tensors [n_values] in the layout of the
+ * adapter's flat buffer: `adapter`, and `adam.m` and `adam.v` where the optimizer has moments; keys firn.step,
+ * firn.epoch, firn.window, firn.metrics_bytes (i64 each, as arrays of one), firn.seconds and the losses (f64,
+ * likewise), firn.layout: a text that names every adapted tensor with its shape, so that a checkpoint is never read
+ * into another adapter, firn.settings: the options that decide the result, and firn.sha256: over all of these.
+ * general.architecture and adapter.lora.alpha let it be loaded as an adapter too (adapter.c). */
 #include "train/checkpoint.h"
 
 #include "core/buffer.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, PIECE = 1 << 18 /* values that come from the device at a time */ };
 
 static void layout(firn_context *ctx, const firn_adapter *adapter, firn_text *text)
 {
@@ -62,34 +62,40 @@ static firn_status path_of(firn_context *ctx, const char *folder, int64_t step, 
     return FIRN_OK;
 }
 
-static const char *const names[] = {"adapter", "adam.m", "adam.v"};
+static const struct {
+    const char *name;
+    firn_parameters_part part;
+} parts[] = {{"adapter", FIRN_PARAMETERS_VALUES}, {"adam.m", FIRN_PARAMETERS_M}, {"adam.v", FIRN_PARAMETERS_V}};
+enum { N_PARTS = 3 };
 
-/* Every text with its length before it, then the position, then the values. */
-static void hash_of(firn_string layout, firn_string settings, const firn_position *p, const float *const values[3],
-                    int64_t n_values, char hex[FIRN_SHA256_HEX])
+static bool has(const firn_parameters *store, int i)
+{
+    return store->part[parts[i].part] != NULL;
+}
+
+/* Every text with its length before it, then the position; the values of all parts follow. */
+static void begin_hash(firn_sha256 *hash, firn_string layout, firn_string settings, const firn_position *p,
+                       int64_t n_values)
 {
     const int64_t whole[] = {
         (int64_t)layout.size, (int64_t)settings.size, p->step, p->epoch, p->window, p->metrics_bytes, n_values};
     const double real[] = {p->seconds, p->eval_loss_before, p->eval_loss};
-    firn_sha256 hash;
 
-    firn_sha256_init(&hash);
-    firn_sha256_add(&hash, whole, sizeof whole);
-    firn_sha256_add(&hash, real, sizeof real);
-    firn_sha256_add(&hash, layout.data, layout.size);
-    firn_sha256_add(&hash, settings.data, settings.size);
-    for (int i = 0; i < 3; i++)
-        firn_sha256_add(&hash, values[i], (size_t)n_values * sizeof(float));
-    firn_sha256_hex(&hash, hex);
+    firn_sha256_init(hash);
+    firn_sha256_add(hash, whole, sizeof whole);
+    firn_sha256_add(hash, real, sizeof real);
+    firn_sha256_add(hash, layout.data, layout.size);
+    firn_sha256_add(hash, settings.data, settings.size);
 }
 
-static firn_status check_values(firn_context *ctx, const float *const values[3], int64_t n_values)
+/* values[0..n) are those from `first` on of part i. */
+static firn_status check_values(firn_context *ctx, int i, int64_t first, int64_t n, const float *values)
 {
-    for (int i = 0; i < 3; i++)
-        for (int64_t k = 0; k < n_values; k++)
-            if (!isfinite(values[i][k]) || (i == 2 && values[i][k] < 0))
-                return firn_fail(ctx, FIRN_ERR_FORMAT, "value %lld of %s is %g; expected a finite number%s",
-                                 (long long)k, names[i], (double)values[i][k], i == 2 ? " that is not negative" : "");
+    for (int64_t k = 0; k < n; k++)
+        if (!isfinite(values[k]) || (parts[i].part == FIRN_PARAMETERS_V && values[k] < 0))
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "value %lld of %s is %g; expected a finite number%s",
+                             (long long)(first + k), parts[i].name, (double)values[k],
+                             parts[i].part == FIRN_PARAMETERS_V ? " that is not negative" : "");
     return FIRN_OK;
 }
 
@@ -106,26 +112,49 @@ static firn_status put_numbers(firn_gguf_writer *w, const firn_position *p)
     return firn_gguf_put_array(w, "firn.eval_loss", FIRN_KV_F64, &p->eval_loss, 1);
 }
 
-static firn_status write_file(firn_gguf_writer *w, const char *path, const firn_adapter *adapter,
-                              const firn_text *described, firn_string settings, const float *const values[3],
-                              const firn_position *position)
+/* All parts of the store, piece by piece: into the hash, after a look at them, or where that is NULL into the file. */
+static firn_status each_piece(firn_parameters *store, firn_sha256 *hash, firn_gguf_writer *w)
+{
+    float *piece = firn_alloc(store->ctx, PIECE * sizeof *piece);
+    firn_status s = piece ? FIRN_OK : FIRN_ERR_MEMORY;
+
+    for (int i = 0; i < N_PARTS; i++)
+        for (int64_t at = 0; s == FIRN_OK && has(store, i) && at < store->n; at += PIECE) {
+            const int64_t n = firn_min_i64(PIECE, store->n - at);
+            s = firn_parameters_read(store, parts[i].part, at, n, piece);
+            if (s == FIRN_OK)
+                s = hash ? check_values(store->ctx, i, at, n, piece)
+                         : firn_gguf_writer_data(w, piece, (size_t)n * sizeof *piece);
+            if (s == FIRN_OK && hash)
+                firn_sha256_add(hash, piece, (size_t)n * sizeof *piece);
+        }
+    firn_free(store->ctx, piece);
+    return s;
+}
+
+static firn_status write_file(firn_gguf_writer *w, const char *path, firn_parameters *store, const firn_text *described,
+                              firn_string settings, const firn_position *position)
 {
     char hex[FIRN_SHA256_HEX];
+    firn_sha256 hash;
 
-    hash_of((firn_string){firn_text_cstr(described), described->size}, settings, position, values, adapter->n_values,
-            hex);
+    begin_hash(&hash, (firn_string){firn_text_cstr(described), described->size}, settings, position, store->n);
+    const firn_status sane = each_piece(store, &hash, NULL);
+    if (sane != FIRN_OK)
+        return firn_fail_in(store->ctx, sane, "no checkpoint is written after step %lld", (long long)position->step);
+    firn_sha256_hex(&hash, hex);
     FIRN_TRY(firn_gguf_put_string(w, "general.type", "firn.checkpoint", strlen("firn.checkpoint")));
-    FIRN_TRY(firn_gguf_put_string(w, "general.architecture", adapter->arch, strlen(adapter->arch)));
-    FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", adapter->alpha));
+    FIRN_TRY(firn_gguf_put_string(w, "general.architecture", store->adapter->arch, strlen(store->adapter->arch)));
+    FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", store->adapter->alpha));
     FIRN_TRY(firn_gguf_put_string(w, "firn.sha256", hex, strlen(hex)));
     FIRN_TRY(firn_gguf_put_string(w, "firn.layout", firn_text_cstr(described), described->size));
     FIRN_TRY(firn_gguf_put_string(w, "firn.settings", settings.data, settings.size));
     FIRN_TRY(put_numbers(w, position));
-    for (int i = 0; i < 3; i++)
-        FIRN_TRY(firn_gguf_add_tensor(w, names[i], FIRN_F32, 1, &adapter->n_values));
+    for (int i = 0; i < N_PARTS; i++)
+        if (has(store, i))
+            FIRN_TRY(firn_gguf_add_tensor(w, parts[i].name, FIRN_F32, 1, &store->n));
     FIRN_TRY(firn_gguf_writer_begin(w, path));
-    for (int i = 0; i < 3; i++)
-        FIRN_TRY(firn_gguf_writer_data(w, values[i], (size_t)adapter->n_values * sizeof(float)));
+    FIRN_TRY(each_piece(store, NULL, w));
     return firn_gguf_writer_finish(w);
 }
 
@@ -168,24 +197,20 @@ static void clean(firn_context *ctx, const char *folder, int64_t keep)
     }
 }
 
-firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const firn_adapter *adapter, const float *m,
-                                  const float *v, const firn_position *position, const char *settings, int64_t keep)
+firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, firn_parameters *store,
+                                  const firn_position *position, const char *settings, int64_t keep)
 {
-    const float *const values[] = {adapter->values, m, v};
     char path[PATH_BYTES];
     firn_gguf_writer *w;
     firn_text described;
 
-    const firn_status sane = check_values(ctx, values, adapter->n_values);
-    if (sane != FIRN_OK)
-        return firn_fail_in(ctx, sane, "no checkpoint is written after step %lld", (long long)position->step);
     FIRN_TRY(firn_make_folder(ctx, folder, NULL));
     FIRN_TRY(path_of(ctx, folder, position->step, path));
     FIRN_TRY(firn_gguf_writer_create(ctx, &w));
-    layout(ctx, adapter, &described);
+    layout(ctx, store->adapter, &described);
     firn_status s = described.status;
     if (s == FIRN_OK)
-        s = write_file(w, path, adapter, &described, (firn_string){settings, strlen(settings)}, values, position);
+        s = write_file(w, path, store, &described, (firn_string){settings, strlen(settings)}, position);
     firn_text_free(&described);
     firn_gguf_writer_destroy(w);
     if (s == FIRN_OK)
@@ -257,11 +282,27 @@ static firn_status compare_settings(firn_context *ctx, firn_string was, const ch
     return firn_fail(ctx, FIRN_ERR_ARGUMENT, "the run was started with other options than run.json now says");
 }
 
-/* All that the file says of an adapter of this layout, whole: values [3][n_values] lie in it. */
-static firn_status look(firn_context *ctx, const firn_gguf *g, const firn_adapter *adapter, const float *values[3],
-                        firn_position *position, firn_string *settings)
+/* Where part i lies in the file; NULL where it has none. */
+static firn_status find_part(firn_context *ctx, const firn_gguf *g, int64_t n_values, int i, const float **values)
+{
+    const firn_gguf_tensor *t = firn_gguf_find(g, parts[i].name);
+
+    *values = NULL;
+    if (!t && parts[i].part != FIRN_PARAMETERS_VALUES)
+        return FIRN_OK;
+    if (!t || t->type != FIRN_F32 || t->n_dims != 1 || t->ne[0] != n_values)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "expected a tensor %s of %lld F32 values", parts[i].name,
+                         (long long)n_values);
+    *values = (const float *)(const void *)t->data; /* aligned: a GGUF tensor begins at a multiple of 32 */
+    return FIRN_OK;
+}
+
+/* All that the file says of an adapter of this layout, whole: values[i] [n_values] lie in it. */
+static firn_status look(firn_context *ctx, const firn_gguf *g, const firn_adapter *adapter,
+                        const float *values[N_PARTS], firn_position *position, firn_string *settings)
 {
     firn_string type, described, hash;
+    firn_sha256 sum;
     char hex[FIRN_SHA256_HEX];
     firn_text expected;
 
@@ -278,22 +319,24 @@ static firn_status look(firn_context *ctx, const firn_gguf *g, const firn_adapte
     FIRN_TRY(s);
     if (!same)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "it belongs to an adapter of other tensors or shapes");
-    for (int i = 0; i < 3; i++) {
-        const firn_gguf_tensor *t = firn_gguf_find(g, names[i]);
-        if (!t || t->type != FIRN_F32 || t->n_dims != 1 || t->ne[0] != adapter->n_values)
-            return firn_fail(ctx, FIRN_ERR_FORMAT, "expected a tensor %s of %lld F32 values", names[i],
-                             (long long)adapter->n_values);
-        values[i] = (const float *)t->data; /* aligned: a GGUF tensor begins at a multiple of 32 */
-    }
-    hash_of(described, *settings, position, values, adapter->n_values, hex);
+    for (int i = 0; i < N_PARTS; i++)
+        FIRN_TRY(find_part(ctx, g, adapter->n_values, i, &values[i]));
+    begin_hash(&sum, described, *settings, position, adapter->n_values);
+    for (int i = 0; i < N_PARTS; i++)
+        if (values[i])
+            firn_sha256_add(&sum, values[i], (size_t)adapter->n_values * sizeof(float));
+    firn_sha256_hex(&sum, hex);
     if (hash.size != strlen(hex) || memcmp(hash.data, hex, hash.size) != 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "its content does not have the SHA-256 that it names: it is damaged");
-    return check_values(ctx, values, adapter->n_values);
+    for (int i = 0; i < N_PARTS; i++)
+        if (values[i])
+            FIRN_TRY(check_values(ctx, i, 0, adapter->n_values, values[i]));
+    return FIRN_OK;
 }
 
 firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *g, firn_adapter *adapter)
 {
-    const float *values[3];
+    const float *values[N_PARTS];
     firn_position position;
     firn_string settings;
 
@@ -302,24 +345,28 @@ firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *g, firn_
     return FIRN_OK;
 }
 
-static firn_status read_file(firn_context *ctx, const firn_gguf *g, int64_t step, firn_adapter *adapter, float *m,
-                             float *v, firn_position *position, const char *now)
+static firn_status read_file(firn_context *ctx, const firn_gguf *g, int64_t step, firn_parameters *store,
+                             firn_position *position, const char *now)
 {
-    float *const to[] = {adapter->values, m, v};
-    const float *values[3];
+    const float *values[N_PARTS];
     firn_string settings;
 
-    FIRN_TRY(look(ctx, g, adapter, values, position, &settings));
+    FIRN_TRY(look(ctx, g, store->adapter, values, position, &settings));
     if (position->step != step)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "it says that it is of step %lld", (long long)position->step);
+    for (int i = 0; i < N_PARTS; i++)
+        if ((values[i] != NULL) != has(store, i))
+            return firn_fail(ctx, FIRN_ERR_FORMAT, "it %s a tensor %s, and this run's optimizer %s",
+                             values[i] ? "has" : "lacks", parts[i].name, values[i] ? "has no moments" : "needs it");
     FIRN_TRY(compare_settings(ctx, settings, now));
-    for (int i = 0; i < 3; i++)
-        memcpy(to[i], values[i], (size_t)adapter->n_values * sizeof(float));
+    for (int i = 0; i < N_PARTS; i++)
+        if (values[i])
+            FIRN_TRY(firn_parameters_write(store, parts[i].part, 0, store->n, values[i]));
     return FIRN_OK;
 }
 
-firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_adapter *adapter, float *m,
-                                 float *v, firn_position *position, const char *settings)
+firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_parameters *store,
+                                 firn_position *position, const char *settings)
 {
     firn_position at;
     char path[PATH_BYTES];
@@ -327,7 +374,7 @@ firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t 
 
     FIRN_TRY(path_of(ctx, folder, step, path));
     FIRN_TRY(firn_gguf_open(ctx, path, &g));
-    firn_status s = read_file(ctx, g, step, adapter, m, v, &at, settings);
+    firn_status s = read_file(ctx, g, step, store, &at, settings);
     firn_gguf_close(g);
     if (s != FIRN_OK)
         return firn_fail_in(ctx, s, "%s", path);

@@ -3,7 +3,7 @@
 #define FIRN_TRAIN_CHECKPOINT_H
 
 #include "core/context.h"
-#include "firn/model.h"
+#include "model/parameters.h"
 
 /* Where a run stands after `step`. There is no random state besides: what is drawn is a function of (seed, epoch). */
 typedef struct {
@@ -16,8 +16,8 @@ typedef struct {
 
 /* Writes DIR/step-<step>.gguf whole or not at all, then removes all but the `keep` newest. `settings`: what decides the
  * run's result, a line each. Values that no training could have left (not finite; a negative v) are refused. */
-firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, const firn_adapter *adapter, const float *m,
-                                  const float *v, const firn_position *position, const char *settings, int64_t keep);
+firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, firn_parameters *store,
+                                  const firn_position *position, const char *settings, int64_t keep);
 /* The newest checkpoint before `below` in the folder; *step -1 when there is none, also where there is no folder. */
 firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
 /* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
@@ -27,10 +27,10 @@ void firn_checkpoint_sweep(const char *folder);
 bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank);
 /* The adapter's values alone, from an open checkpoint into an adapter of its layout; whole and finite, or refused. */
 firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *gguf, firn_adapter *adapter);
-/* Into an adapter of the same layout (another is refused), m and v [adapter->n_values]. A file whose hash or values are
- * wrong is FIRN_ERR_FORMAT and leaves everything as it was; one that was written with other settings is
- * FIRN_ERR_ARGUMENT. */
-firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_adapter *adapter, float *m,
-                                 float *v, firn_position *position, const char *settings);
+/* Into a store whose adapter has the same layout, and whose optimizer the same moments (others are refused). A file
+ * whose hash or values are wrong is FIRN_ERR_FORMAT and leaves everything as it was; one that was written with other
+ * settings is FIRN_ERR_ARGUMENT. */
+firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t step, firn_parameters *store,
+                                 firn_position *position, const char *settings);
 
 #endif

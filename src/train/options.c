@@ -3,6 +3,7 @@
 
 #include "core/nearest.h"
 #include "core/sized.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 
 #include <math.h>
@@ -44,11 +45,12 @@ const firn_train_option firn_train_option_table[] = {
     {"batch", 'i', false, FIELD(batch), "N", 1, 65536, "windows of a forward pass (default 1)"},
     {"accumulate", 'i', false, FIELD(accumulate), "N", 1, 65536, "passes of a step (default 1)"},
     {"learning_rate", 'f', false, FIELD(learning_rate), "X", 0, 10, "the highest learning rate (default 2e-4)"},
+    {"optimizer", 's', false, FIELD(optimizer), "adamw|sgd", NO_RANGE, "how values follow gradients (default adamw)"},
     {"schedule", 's', false, FIELD(schedule), "cosine|linear|constant", NO_RANGE,
      "how the learning rate falls after the warm-up (default cosine)"},
     {"warmup", 'i', false, FIELD(warmup), "N", 0, 1e9,
      "steps of linear warm-up (default a twentieth of the run, 100 at most)"},
-    {"weight_decay", 'f', false, FIELD(weight_decay), "X", 0, 10, "AdamW's decoupled weight decay (default 0)"},
+    {"weight_decay", 'f', false, FIELD(weight_decay), "X", 0, 10, "decoupled weight decay (default 0)"},
     {"clip", 'f', false, FIELD(clip), "X", 0, 1e9, "largest norm of a step's gradient (default 1; 0: any)"},
     {"router_aux_loss", 'f', false, FIELD(router_aux_loss), "COEF", 0, 1e6,
      "COEF times each expert block's load balancing loss (1 when even) joins the loss (default 0)"},
@@ -140,6 +142,7 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
 firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options)
 {
     firn_schedule_kind kind;
+    firn_optimizer_kind optimizer;
     firn_precision precision;
     firn_weights_place place;
     uint64_t bytes;
@@ -152,6 +155,8 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
         FIRN_EXPECT(ctx, v >= o->min && v <= o->max, "%s is a number from %g to %g, not %g", o->name, o->min, o->max,
                     v);
     }
+    if (options->optimizer)
+        FIRN_TRY(firn_optimizer_kind_from_name(ctx, options->optimizer, &optimizer));
     if (options->schedule)
         FIRN_TRY(firn_schedule_from_name(ctx, options->schedule, &kind));
     FIRN_EXPECT(ctx, !options->precision || firn_precision_from_name(options->precision, &precision),
@@ -242,6 +247,7 @@ void firn_train_options_defaults(firn_train_options *o)
     o->loss = o->loss ? o->loss : "assistant";
     default_int(&o->skip_bad, 0);
     o->format = o->format ? o->format : firn_data_format_name(FIRN_FORMAT_AUTO);
+    o->optimizer = o->optimizer ? o->optimizer : "adamw";
     o->schedule = o->schedule ? o->schedule : "cosine";
     o->device = o->device ? o->device : "CPU";
     o->precision = o->precision ? o->precision : firn_precision_name(FIRN_PRECISION_F32);

@@ -134,9 +134,8 @@ static firn_status save(firn_run *run)
     firn_train_options_settings(run->ctx, &run->record.options, &settings);
     firn_status s = settings.status;
     if (s == FIRN_OK)
-        s = firn_checkpoint_write(run->ctx, folder, run->adapter, firn_optimizer_m(run->optimizer),
-                                  firn_optimizer_v(run->optimizer), &run->at, firn_text_cstr(&settings),
-                                  run->record.options.keep);
+        s = firn_checkpoint_write(run->ctx, folder, firn_session_parameters(run->session), &run->at,
+                                  firn_text_cstr(&settings), run->record.options.keep);
     firn_text_free(&settings);
     return s;
 }
@@ -184,8 +183,8 @@ static firn_status load_newest(firn_run *run)
         firn_train_options_settings(run->ctx, &run->record.options, &settings);
         firn_status s = settings.status;
         if (s == FIRN_OK)
-            s = firn_checkpoint_read(run->ctx, folder, step, run->adapter, firn_optimizer_m(run->optimizer),
-                                     firn_optimizer_v(run->optimizer), &run->at, firn_text_cstr(&settings));
+            s = firn_checkpoint_read(run->ctx, folder, step, firn_session_parameters(run->session), &run->at,
+                                     firn_text_cstr(&settings));
         firn_text_free(&settings);
         if (s == FIRN_OK)
             break;
@@ -206,19 +205,27 @@ static firn_status load_newest(firn_run *run)
 static firn_status prove(firn_run *run)
 {
     const char factor = run->at.step == 1 ? 'b' : 'a';
+    const int64_t *load = firn_session_expert_load(run->session);
+    firn_parameters *store = firn_session_parameters(run->session);
+    float *gradients = firn_alloc(run->ctx, (size_t)store->n * sizeof *gradients);
+    firn_status s =
+        gradients ? firn_parameters_read(store, FIRN_PARAMETERS_GRADIENTS, 0, store->n, gradients) : FIRN_ERR_MEMORY;
     firn_text found;
 
     firn_text_init(&found, run->ctx, 0);
-    const float *gradients = firn_session_gradients(run->session);
-    const int64_t *load = firn_session_expert_load(run->session);
+    if (s != FIRN_OK) {
+        firn_free(run->ctx, gradients);
+        return s;
+    }
     firn_proof(run->model, run->adapter, gradients, load, factor, run->at.step, &found);
     if (run->at.step == 1 && run->record.options.adapter) /* its B is not zero, so A must move at once */
         firn_proof(run->model, run->adapter, gradients, load, 'a', 1, &found);
+    firn_free(run->ctx, gradients);
     for (char *line = found.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
         firn_run_say(run, "%s", line);
     }
-    const firn_status s = found.status;
+    s = found.status;
     firn_text_free(&found);
     return s;
 }
@@ -393,7 +400,11 @@ static firn_status finish(firn_run *run, const firn_witness *before)
     stoppable(run, true);
     firn_status s = firn_witness_evaluate(run, &after, true, &loss);
     stoppable(run, false);
-    firn_session_destroy(run->session); /* its memory makes room for the key/value cache */
+    if (s == FIRN_OK)
+        s = firn_session_pull(run->session);
+    firn_optimizer_destroy(run->optimizer);
+    run->optimizer = NULL;
+    firn_session_destroy(run->session); /* their memory makes room for the key/value cache */
     run->session = NULL;
     if (s == FIRN_OK)
         s = firn_witness_talk(run, &after, true);

@@ -173,8 +173,8 @@ void firn_run_close(firn_run *run)
     firn_metrics_close(&run->metrics);
     firn_events_close(&run->events);
     firn_lock_drop(run->lock);
-    firn_session_destroy(run->session);
     firn_optimizer_destroy(run->optimizer);
+    firn_session_destroy(run->session);
     firn_pass_destroy(&run->pass);
     if (run->packing.ctx)
         firn_packing_clear(&run->packing);
@@ -264,9 +264,19 @@ static firn_status plan_session(firn_run *run, uint64_t outside, firn_session_me
     return s == FIRN_ERR_MEMORY ? firn_run_too_large(run) : s;
 }
 
+/* A run of a version that knew only one says nothing. */
+static firn_optimizer_kind optimizer_kind(const firn_run *run)
+{
+    firn_optimizer_kind kind = FIRN_OPTIMIZER_ADAMW;
+
+    if (run->record.options.optimizer)
+        (void)firn_optimizer_kind_from_name(run->ctx, run->record.options.optimizer, &kind); /* checked */
+    return kind;
+}
+
 uint64_t firn_run_outside_bytes(const firn_run *run)
 {
-    return run->present + firn_optimizer_bytes(run->adapter->n_values) + pass_bytes(run);
+    return run->present + firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values) + pass_bytes(run);
 }
 
 static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
@@ -283,8 +293,8 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
         {"head", m->head},
         {"adapter", m->adapter},
         {"gradients", m->gradients},
-        {"optimizer", firn_optimizer_bytes(run->adapter->n_values)},
-        {"vocabulary and data", outside - firn_optimizer_bytes(run->adapter->n_values)},
+        {"optimizer", firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
+        {"vocabulary and data", outside - firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
     };
     firn_text t;
 
@@ -502,11 +512,14 @@ firn_status firn_run_plan(firn_run *run)
 firn_status firn_run_prepare(firn_run *run)
 {
     const firn_train_options *o = &run->record.options;
-    firn_adamw_params adamw = FIRN_ADAMW_DEFAULTS;
+    firn_optimizer_params optimizer;
     const firn_session_params params = session_params(run, run->session_limit);
 
-    adamw.weight_decay = (float)o->weight_decay;
-    FIRN_TRY(firn_optimizer_create(run->ctx, run->device, run->adapter->n_values, &adamw, &run->optimizer));
+    firn_optimizer_params_init(&optimizer);
+    optimizer.kind = optimizer_kind(run);
+    optimizer.weight_decay = (float)o->weight_decay;
+    optimizer.clip = (float)o->clip;
     FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
-    return firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session);
+    FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
+    return firn_optimizer_create_on(firn_session_parameters(run->session), &optimizer, &run->optimizer);
 }

@@ -80,6 +80,15 @@ static firn_status count_step(firn_run *run, firn_position cursor, firn_step_res
 
 /* ---- what is not finite ---- */
 
+/* What the router's losses count in a pass of that share of the step's tokens. */
+static void weigh_router(const firn_run *run, double share, firn_batch *batch)
+{
+    const firn_train_options *o = &run->record.options;
+
+    batch->router_weight[0] = (float)(fmax(o->router_aux_loss, 0) * share);
+    batch->router_weight[1] = (float)(fmax(o->router_z_loss, 0) * share);
+}
+
 /* Runs the samples of the pass one by one until one fails. The session names block and tensor; this names the sample.
  */
 static firn_status blame_sample(firn_run *run, firn_status failed)
@@ -114,16 +123,38 @@ static firn_status blame_sample(firn_run *run, firn_status failed)
                         (long long)run->data->samples[guilty].line);
 }
 
-static firn_status blame_gradient(firn_run *run, const float *gradients)
+/* Runs the passes of the step again, each from zero gradients: one of them, or one of its samples, is named where it is
+ * possible. */
+static firn_status blame_pass(firn_run *run, const firn_step_result *step)
 {
+    firn_position cursor = run->at;
+
+    for (int64_t i = 0; i < run->record.options.accumulate; i++) {
+        FIRN_TRY(fill_pass(run, &cursor));
+        firn_batch batch = firn_pass_batch(&run->pass);
+        weigh_router(run, (double)batch.n_tokens / (double)step->tokens, &batch);
+        firn_session_zero_gradients(run->session);
+        const firn_status s = firn_session_examine(run->session, &batch, 1 / (float)step->target_tokens);
+        if (s == FIRN_ERR_DEVICE)
+            return blame_sample(run, s);
+        FIRN_TRY(s);
+    }
+    return FIRN_OK;
+}
+
+static firn_status blame_gradient(firn_run *run, const firn_step_result *step)
+{
+    const float *gradients = firn_session_gradients(run->session); /* as the passes left them */
+
     const firn_adapter *a = run->adapter;
 
+    FIRN_TRY(blame_pass(run, step));
     for (int i = 0; i < a->n_entries; i++) {
         const firn_adapter_entry *e = &a->entries[i];
         const int64_t sizes[] = {e->n_in * e->rank * e->n_expert, e->rank * e->n_out * e->n_expert};
         for (int f = 0; f < 2; f++) {
-            const float *g = gradients + (f ? e->b : e->a);
-            for (int64_t k = 0; k < sizes[f]; k++)
+            const float *g = gradients ? gradients + (f ? e->b : e->a) : NULL;
+            for (int64_t k = 0; g && k < sizes[f]; k++)
                 if (!isfinite(g[k]))
                     return firn_fail(run->ctx, FIRN_ERR_DEVICE,
                                      "step %lld: the gradient of %s.lora_%c is not finite (value %lld is %g)",
@@ -135,15 +166,6 @@ static firn_status blame_gradient(firn_run *run, const float *gradients)
 }
 
 /* ---- the step ---- */
-
-/* What the router's losses count in a pass of that share of the step's tokens. */
-static void weigh_router(const firn_run *run, double share, firn_batch *batch)
-{
-    const firn_train_options *o = &run->record.options;
-
-    batch->router_weight[0] = (float)(fmax(o->router_aux_loss, 0) * share);
-    batch->router_weight[1] = (float)(fmax(o->router_z_loss, 0) * share);
-}
 
 /* What the pass that was run adds to those of the step. */
 static void add_router(const firn_run *run, double share, firn_step_result *result)
@@ -165,7 +187,7 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
     int64_t n;
 
     FIRN_TRY(count_step(run, cursor, result));
-    result->router[0] = result->router[1] = 0;
+    result->router[0] = result->router[1] = result->grad_norm = 0;
     firn_session_zero_gradients(run->session);
     for (int64_t i = 0; i < o->accumulate; i++) {
         FIRN_TRY(fill_pass(run, &cursor));
@@ -182,14 +204,12 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
         sum += loss;
         add_router(run, share, result);
     }
-    const float *gradients = firn_session_gradients(run->session);
     result->loss = sum / (double)result->target_tokens;
-    result->grad_norm = firn_norm_of(gradients, run->adapter->n_values);
     result->learning_rate = firn_schedule_rate(&run->schedule, run->at.step + 1);
-    if (!isfinite(result->grad_norm))
-        return blame_gradient(run, gradients);
-    FIRN_TRY(firn_optimizer_step(run->optimizer, run->adapter->values, gradients, (float)result->learning_rate,
-                                 firn_clip_factor(result->grad_norm, o->clip)));
+    const firn_status s = firn_optimizer_step(run->optimizer, (float)result->learning_rate, &result->grad_norm);
+    if (s == FIRN_ERR_DEVICE && !isfinite(result->grad_norm))
+        return blame_gradient(run, result);
+    FIRN_TRY(s);
     run->at.step++;
     run->at.epoch = cursor.epoch;
     run->at.window = cursor.window;

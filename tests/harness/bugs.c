@@ -456,6 +456,11 @@ DEFECT(scale_forgotten)
     with_float(call, begin, end, 0, 1);
 }
 
+DEFECT(clip_forgotten)
+{
+    with_float(call, begin, end, 1, 0);
+}
+
 DEFECT(limit_forgotten)
 {
     with_float(call, begin, end, 2, INFINITY);
@@ -784,6 +789,7 @@ static const struct {
     {"key heads in the other order", "GATED_DELTA_BACK", other_key_heads, NULL, false, false},
     {"one document for all", "SSM_SCAN", one_document_of_states, NULL, false, false},
     {"one document for all", "SSM_SCAN_BACK", one_document_of_states, NULL, false, false},
+    {"the limit forgotten", "CLIP_NORM", clip_forgotten, NULL, false, false},
     {"decay forgotten", "OPT_STEP_SGD", decay_forgotten, NULL, false, false},
     {"a promised cell that the device declines", "GET_ROWS", NULL, NULL, false, true},
 };

@@ -404,6 +404,32 @@ static firn_tensor *build_sgd(world *w, const test_case *c)
     return firn_opt_step_sgd(w->g, p, grad, hyper);
 }
 
+static firn_tensor *build_clip_norm(world *w, const test_case *c)
+{
+    firn_tensor *state = slot4(w, FIRN_F32, UNIFORM, 0, 7, 1, 1, 1), *x = values(w, c);
+
+    return firn_clip_norm(w->g, state, x, (int)arg(c, "at"), (float)arg(c, "clip100") / 100);
+}
+
+/* A norm above its limit, without one, and below it. */
+static void clip_norm_cases(case_list *l, const family *f)
+{
+    for (int i = 0; i < N_ROW_WIDTHS; i++)
+        for (int k = 0; k < 3; k++)
+            add_case(l, f, FIRN_F32, "n n1 at clip100", row_widths[i], 1 + i % 3, i % 5,
+                     k == 0   ? 25
+                     : k == 1 ? 0
+                              : 99999999);
+    add_case(l, f, FIRN_F32, "n n1 at clip100", 16384, 4, 4, 50);
+    add_case(l, f, FIRN_F32, "n n1 at clip100", 16385, 3, 0, 50);
+    add_case(l, f, FIRN_F32, "n n1 at clip100", 0, 1, 2, 50);
+}
+
+static void clip_norm_perf(case_list *l, const family *f)
+{
+    add_case(l, f, FIRN_F32, "n n1 at clip100", 4096, 1024, 0, 100);
+}
+
 static void step_cases(case_list *l, const family *f)
 {
     const bool adamw = strcmp(f->op, "OPT_STEP_ADAMW") == 0;
@@ -437,6 +463,7 @@ const family model_families[] = {
      false},
     {"ROUTER_BALANCE", build_router_balance, ref_router_balance, router_cases, router_perf, 1e-12, false, true},
     {"ROUTER_Z", build_router_z, ref_router_z, router_cases, router_perf, 1e-12, false, false},
+    {"CLIP_NORM", build_clip_norm, ref_clip_norm, clip_norm_cases, clip_norm_perf, 1e-12, false, false},
     {"OPT_STEP_ADAMW", build_adamw, ref_adamw, step_cases, step_perf, 1e-12, false, false},
     {"OPT_STEP_SGD", build_sgd, ref_sgd, step_cases, step_perf, 1e-12, false, false},
     {0},

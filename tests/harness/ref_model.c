@@ -266,6 +266,23 @@ void ref_sgd(const test_case *c, const firn_tensor *node, const dtensor *src, dt
         y->v[i] = p->v[i] - h[0] * (h[2] * grad->v[i] + h[1] * p->v[i]);
 }
 
+void ref_clip_norm(const test_case *c, const firn_tensor *node, const dtensor *src, dtensor *y)
+{
+    const int64_t at = arg(c, "at");
+    const double clip = (double)arg(c, "clip100") / 100;
+    double sum = 0;
+
+    (void)node;
+    dshape(y, src[0].ne[0], 1, 1, 1);
+    memcpy(y->v, src[0].v, (size_t)src[0].ne[0] * sizeof *y->v);
+    for (int64_t i = 0; i < dcount(&src[1]); i++)
+        sum += src[1].v[i] * src[1].v[i];
+    const double norm = sqrt(sum);
+    y->v[at] = clip > 0 && norm > clip ? clip / norm : 1;
+    y->v[at + 1] = (double)(float)norm;
+    y->v[at + 2] = norm - (double)(float)norm;
+}
+
 /* ---- gated units ---- */
 
 double gated_unit(const char *op, const test_case *c, double a, double b)

@@ -562,7 +562,7 @@ static void test_fused_slopes(void **state)
                                   &(firn_session_params){.n_tokens = 2 * N, .train = true}, &session));
     const firn_batch batch = batch_of(&f, 2 * N);
     OK(f.ctx, firn_session_gradient(session, &batch, 1, &loss, &n));
-    float *g = firn_session_gradients(session);
+    const float *g = firn_session_gradients(session);
     const double slope = norm2(f.adapter, "ffn_gate_up_exps.weight", g), h = 0.02 / slope;
     move(f.adapter, "ffn_gate_up_exps.weight", g, h);
     const double up = loss_of(&f, session);

@@ -367,19 +367,24 @@ static firn_status checkpoint(firn_context *ctx)
 {
     firn_model *m = NULL;
     firn_adapter *a = NULL;
+    firn_device *device = NULL;
+    firn_parameters *store = NULL;
     firn_position position = {.step = 3, .eval_loss = NAN, .eval_loss_before = NAN};
     int64_t newest = -1;
     firn_status s = firn_model_open(ctx, "m.gguf", &m);
 
     DO(firn_adapter_load(ctx, m, "a.gguf", &a));
-    float *moments = s == FIRN_OK ? firn_alloc_zeroed(ctx, 2 * (size_t)a->n_values, sizeof *moments) : NULL;
-    DO(moments ? FIRN_OK : FIRN_ERR_MEMORY);
-    DO(firn_checkpoint_write(ctx, ".", a, moments, moments + a->n_values, &position, "seed: 1\n", 1));
+    DO(firn_device_open(ctx, "CPU", &device));
+    DO(firn_parameters_create(ctx, device, a, &store));
+    DO(firn_parameters_add(store, FIRN_PARAMETERS_M));
+    DO(firn_parameters_add(store, FIRN_PARAMETERS_V));
+    DO(firn_checkpoint_write(ctx, ".", store, &position, "seed: 1\n", 1));
     DO(firn_checkpoint_newest(ctx, ".", INT64_MAX, &newest));
     if (s == FIRN_OK)
         assert_int_equal(newest, 3);
-    DO(firn_checkpoint_read(ctx, ".", newest, a, moments, moments + a->n_values, &position, "seed: 1\n"));
-    firn_free(ctx, moments);
+    DO(firn_checkpoint_read(ctx, ".", newest, store, &position, "seed: 1\n"));
+    firn_parameters_drop(store);
+    firn_device_close(device);
     firn_adapter_destroy(a);
     firn_model_close(m);
     unlink("step-00000003.gguf");

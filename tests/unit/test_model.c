@@ -354,7 +354,8 @@ static void test_slope(void **state)
     OK(f.ctx, firn_session_gradient(session, &batch, 1, &at, &n));
     const firn_adapter_entry *last = &f.adapter->entries[f.adapter->n_entries - 1];
     assert_string_equal(last->tensor, "output.weight");
-    float *values = f.adapter->values + last->b, *g = firn_session_gradients(session) + last->b;
+    float *values = f.adapter->values + last->b;
+    const float *g = firn_session_gradients(session) + last->b;
     const int64_t count = last->rank * last->n_out;
     double slope = 0;
     for (int64_t i = 0; i < count; i++)

@@ -566,11 +566,26 @@ static void flip(const char *name, long at)
     fclose(f);
 }
 
+static void put_value(firn_parameters *store, firn_parameters_part part, int64_t at, float v)
+{
+    assert_int_equal(firn_parameters_write(store, part, at, 1, &v), FIRN_OK);
+}
+
+static float value(firn_parameters *store, firn_parameters_part part, int64_t at)
+{
+    float v;
+
+    assert_int_equal(firn_parameters_read(store, part, at, 1, &v), FIRN_OK);
+    return v;
+}
+
 static void checkpoints_are_checked(void **state)
 {
     firn_context *ctx = firn_context_create(NULL);
     firn_model *model;
     firn_adapter *a, *b;
+    firn_device *device;
+    firn_parameters *x, *y;
     firn_position p = {.step = 3, .epoch = 1, .window = 2, .metrics_bytes = 99, .seconds = 1.5, .eval_loss = 2}, q;
     int64_t step;
 
@@ -578,55 +593,67 @@ static void checkpoints_are_checked(void **state)
     assert_int_equal(firn_model_open(ctx, "m.gguf", &model), FIRN_OK);
     assert_int_equal(firn_adapter_create(ctx, model, "attention", 2, 4, 1, &a), FIRN_OK);
     assert_int_equal(firn_adapter_create(ctx, model, "attention", 4, 4, 1, &b), FIRN_OK);
-    float *m = calloc((size_t)b->n_values, sizeof *m), *v = calloc((size_t)b->n_values, sizeof *v);
-    m[1] = 0.5f;
+    assert_int_equal(firn_device_open(ctx, "CPU", &device), FIRN_OK);
+    assert_int_equal(firn_parameters_create(ctx, device, a, &x), FIRN_OK);
+    assert_int_equal(firn_parameters_create(ctx, device, b, &y), FIRN_OK);
+    for (firn_parameters_part part = FIRN_PARAMETERS_M; part <= FIRN_PARAMETERS_V; part++)
+        assert_true(firn_parameters_add(x, part) == FIRN_OK && firn_parameters_add(y, part) == FIRN_OK);
+    put_value(x, FIRN_PARAMETERS_M, 1, 0.5f);
     assert_int_equal(firn_checkpoint_newest(ctx, "ck", INT64_MAX, &step), FIRN_OK);
     assert_int_equal(step, -1);
     for (p.step = 1; p.step <= 3; p.step++)
-        assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "seed: 1\n", 2), FIRN_OK);
+        assert_int_equal(firn_checkpoint_write(ctx, "ck", x, &p, "seed: 1\n", 2), FIRN_OK);
     sh("touch ck/step-00000009.gguf.tmp1 ck/other");
     assert_int_equal(firn_checkpoint_newest(ctx, "ck", INT64_MAX, &step), FIRN_OK);
     assert_int_equal(step, 3);
     assert_int_equal(firn_checkpoint_newest(ctx, "ck", 2, &step), FIRN_OK);
     assert_int_equal(step, -1); /* 1 was removed */
-    m[1] = 0;
+    put_value(x, FIRN_PARAMETERS_M, 1, 0);
     const float kept = a->values[0];
     a->values[0] = 0;
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q, "seed: 1\n"), FIRN_OK);
-    assert_true(m[1] == 0.5f && a->values[0] == kept && q.window == 2 && q.metrics_bytes == 99 && q.eval_loss == 2);
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, b, m, v, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, x, &q, "seed: 1\n"), FIRN_OK);
+    assert_true(value(x, FIRN_PARAMETERS_M, 1) == 0.5f && a->values[0] == kept && q.window == 2 &&
+                q.metrics_bytes == 99 && q.eval_loss == 2);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, y, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
     assert_string_equal(firn_error(ctx), "ck/step-00000003.gguf: it belongs to an adapter of other tensors or shapes");
     sh("cp ck/step-00000003.gguf ck/step-00000004.gguf");
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 4, a, m, v, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 4, x, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
     assert_string_equal(firn_error(ctx), "ck/step-00000004.gguf: it says that it is of step 3");
     /* every flipped bit is found, or lies where nothing is read */
     for (long at = 0, size = file_size("ck/step-00000003.gguf"); at < size; at += 1 + size / 400) {
         flip("ck/step-00000003.gguf", at);
-        memset(v, 0, (size_t)a->n_values * sizeof *v);
-        m[1] = a->values[0] = 9;
-        if (firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q, "seed: 1\n") == FIRN_OK)
-            assert_true(m[1] == 0.5f && a->values[0] == kept);
+        put_value(x, FIRN_PARAMETERS_M, 1, 9);
+        a->values[0] = 9;
+        if (firn_checkpoint_read(ctx, "ck", 3, x, &q, "seed: 1\n") == FIRN_OK)
+            assert_true(value(x, FIRN_PARAMETERS_M, 1) == 0.5f && a->values[0] == kept);
         else
-            assert_true(m[1] == 9 && a->values[0] == 9);
+            assert_true(value(x, FIRN_PARAMETERS_M, 1) == 9 && a->values[0] == 9);
         flip("ck/step-00000003.gguf", at);
     }
-    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, a, m, v, &q, "seed: 2\n"), FIRN_ERR_ARGUMENT);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 3, x, &q, "seed: 2\n"), FIRN_ERR_ARGUMENT);
     assert_string_equal(firn_error(ctx),
                         "ck/step-00000003.gguf: the run was started with \"seed: 1\", and run.json now "
                         "says \"seed: 2\": the result would be neither's");
-    v[7] = -1;
-    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "", 2), FIRN_ERR_FORMAT);
+    put_value(x, FIRN_PARAMETERS_V, 7, -1);
+    assert_int_equal(firn_checkpoint_write(ctx, "ck", x, &p, "", 2), FIRN_ERR_FORMAT);
     assert_string_equal(firn_error(ctx), "no checkpoint is written after step 4: value 7 of adam.v is -1; expected a "
                                          "finite number that is not negative");
-    v[7] = 0;
-    m[7] = NAN;
-    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "", 2), FIRN_ERR_FORMAT);
-    m[7] = 0;
+    put_value(x, FIRN_PARAMETERS_V, 7, 0);
+    put_value(x, FIRN_PARAMETERS_M, 7, NAN);
+    assert_int_equal(firn_checkpoint_write(ctx, "ck", x, &p, "", 2), FIRN_ERR_FORMAT);
+    put_value(x, FIRN_PARAMETERS_M, 7, 0);
     p.step = 5;
-    assert_int_equal(firn_checkpoint_write(ctx, "ck", a, m, v, &p, "seed: 1\n", 1), FIRN_OK);
+    assert_int_equal(firn_checkpoint_write(ctx, "ck", x, &p, "seed: 1\n", 1), FIRN_OK);
     sh("test \"$(ls ck | tr '\\n' ' ')\" = 'other step-00000005.gguf '");
-    free(m);
-    free(v);
+    /* A run without moments reads no checkpoint with some. */
+    firn_parameters_drop(x);
+    assert_int_equal(firn_parameters_create(ctx, device, a, &x), FIRN_OK);
+    assert_int_equal(firn_checkpoint_read(ctx, "ck", 5, x, &q, "seed: 1\n"), FIRN_ERR_FORMAT);
+    assert_string_equal(firn_error(ctx),
+                        "ck/step-00000005.gguf: it has a tensor adam.m, and this run's optimizer has no moments");
+    firn_parameters_drop(x);
+    firn_parameters_drop(y);
+    firn_device_close(device);
     firn_adapter_destroy(a);
     firn_adapter_destroy(b);
     firn_model_close(model);

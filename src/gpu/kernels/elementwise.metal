@@ -364,7 +364,7 @@ kernel void kernel_opt_step_adamw(FIRN_NODE, device float *p [[buffer(2)]], devi
                                   device float *m [[buffer(4)]], device float *v [[buffer(5)]],
                                   device const float *h [[buffer(6)]], FIRN_PLACE)
 {
-    if (n >= a.n)
+    if (n >= a.n || isnan(h[7]))
         return;
     const float lr = h[0], b1 = h[1], b2 = h[2], eps = h[3], decay = h[4], c1 = h[5], c2 = h[6];
     const float g = h[7] * grad[n], first = b1 * m[n] + (1 - b1) * g, second = b2 * v[n] + (1 - b2) * g * g;
@@ -376,6 +376,6 @@ kernel void kernel_opt_step_adamw(FIRN_NODE, device float *p [[buffer(2)]], devi
 kernel void kernel_opt_step_sgd(FIRN_NODE, device float *p [[buffer(2)]], device const float *grad [[buffer(3)]],
                                 device const float *h [[buffer(4)]], FIRN_PLACE)
 {
-    if (n < a.n)
+    if (n < a.n && !isnan(h[2]))
         p[n] -= h[0] * (h[2] * grad[n] + h[1] * p[n]);
 }

@@ -47,6 +47,43 @@ kernel void kernel_sum_total(FIRN_NODE, device const firn_pair *parts [[buffer(2
         put_float(y, 0, float_of(sum));
 }
 
+/* ---- norms for clipping (clip.c); a.p: element of the state, limit ---- */
+
+kernel void kernel_clip_parts(constant firn_gpu_node_args &a [[buffer(0)]], device firn_pair *parts [[buffer(1)]],
+                              device const float *x [[buffer(2)]], FIRN_GROUP)
+{
+    FIRN_ME;
+    const uint first = row * SUM_CHUNK, last = min(first + SUM_CHUNK, a.n);
+    firn_pair sum = pair_of(0);
+    for (uint i = first + index; i < last; i += n_threads)
+        sum = sum + two_product(x[i], x[i]);
+    sum = group_sum(sum, part, me);
+    if (index == 0)
+        parts[row] = sum;
+}
+
+kernel void kernel_clip_norm(constant firn_gpu_node_args &a [[buffer(0)]], device float *state [[buffer(1)]],
+                             device const firn_pair *parts [[buffer(2)]], FIRN_GROUP)
+{
+    FIRN_ME;
+    firn_pair sum = pair_of(0);
+    FIRN_EACH (i, (int)a.n) {
+        firn_pair next;
+        next.hi = parts[i].hi;
+        next.lo = parts[i].lo;
+        sum = sum + next;
+    }
+    sum = group_sum(sum, part, me);
+    if (index != 0 || row != 0)
+        return;
+    const firn_pair norm = pair_sqrt(sum), limit = pair_of(firn_float_of_bits((uint32_t)a.p[1]));
+    const bool clips = limit.hi > 0 && (norm.hi > limit.hi || (norm.hi == limit.hi && norm.lo > 0));
+    device float *out = state + a.p[0];
+    out[0] = !isfinite(norm.hi) ? NAN : clips ? float_of(limit / norm) : 1.0f;
+    out[1] = norm.hi;
+    out[2] = norm.lo;
+}
+
 template <bool MEAN> kernel void sum_rows(FIRN_NODE, device const uchar *x [[buffer(2)]], FIRN_GROUP)
 {
     FIRN_ME;
