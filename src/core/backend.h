@@ -84,6 +84,7 @@ typedef struct {
     /* ---- programs ---- */
     /* FIRN_ERR_UNSUPPORTED with the reason in the context when the node cannot run here. */
     firn_status (*plan)(firn_device *, const firn_tensor *node, firn_launch *);
+    bool replans; /* plan may be called again when a node's shape has changed, and leaves launch->memory NULL */
     firn_status (*compile)(firn_device *, const firn_launch *launches, int n, void **program); /* or NULL */
     void (*program_destroy)(firn_device *, void *program);
     firn_status (*run)(firn_device *, firn_queue, const firn_submission *);
@@ -141,6 +142,11 @@ FIRN_INNER const firn_tensor *firn_plan_tensor(const firn_device *device, uint32
 /* Plans and buffers hold their device, so that it may be closed before them. */
 void firn_device_hold(firn_device *device);
 void firn_device_release(firn_device *device);
+firn_graph *firn_plan_graph(const firn_plan *plan);
+/* For core/shrink.c: whether nodes may be planned again, after their shapes were changed; that; and waiting before. */
+bool firn_plan_replans(const firn_plan *plan);
+firn_status firn_plan_replan(firn_plan *plan);
+void firn_plan_settle(const firn_plan *plan);
 /* Waits for everything that is queued. A failure is kept for the next firn_device_wait. */
 void firn_device_settle(firn_device *device);
 /* Adds one run of a node to the device's profile. */

@@ -291,6 +291,35 @@ static void let_go(firn_plan *plan)
     firn_device_release(device);
 }
 
+firn_graph *firn_plan_graph(const firn_plan *plan)
+{
+    return plan->graph;
+}
+
+bool firn_plan_replans(const firn_plan *plan)
+{
+    return plan->device->backend->replans && !plan->device->backend->compile;
+}
+
+void firn_plan_settle(const firn_plan *plan)
+{
+    firn_device_settle(plan->device);
+}
+
+firn_status firn_plan_replan(firn_plan *plan)
+{
+    for (int i = 0; i < plan->n_launches; i++) {
+        firn_launch *l = &plan->launches[i];
+        firn_launch again = {.node = l->node, .plan = l->plan};
+        FIRN_TRY(plan->device->backend->plan(plan->device, l->node, &again));
+        if (again.work > plan->work)
+            return firn_fail(plan->ctx, FIRN_ERR_MEMORY, "%s wants %zu bytes of workspace, and the plan has %zu",
+                             l->node->op->name, again.work, plan->work);
+        *l = again;
+    }
+    return FIRN_OK;
+}
+
 void firn_plan_destroy(firn_plan *plan)
 {
     if (!plan)

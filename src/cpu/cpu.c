@@ -323,6 +323,7 @@ static const firn_backend cpu_backend = {
     .after = after,
     .finish = finish,
     .plan = plan,
+    .replans = true,
     .run = run,
     .status = status_of,
     .info = info,

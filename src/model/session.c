@@ -5,13 +5,15 @@
  * (`slot` below), nearest to the head first; the others share one arena and are run forward again just before their
  * backward. The last block needs no arena of its own: its backward follows its forward, in the shared one.
  *
- * Weights are read in the mapped file. Plans are made per number of tokens and kept for the last few numbers; memory is
- * one set of buffers, sized for params.n_tokens. Nothing here depends on how many blocks are kept but time: a rebuilt
+ * Weights are read in the mapped file. Plans are made once, for the largest number of tokens, and run on fewer where
+ * the device plans nodes again (core/shrink.h); elsewhere per number of tokens, kept for the last few. Memory is one
+ * set of buffers, sized for params.n_tokens. Nothing here depends on how many blocks are kept but time: a rebuilt
  * forward is the same launches on the same bytes.
  *
  * Called by train/step.c and the commands; calls block.h (one block), ends.h (embedding, head), weights.h. */
 #include "core/backend.h"
 #include "core/graph.h"
+#include "core/shrink.h"
 #include "core/sized.h"
 #include "gguf/gguf.h"
 #include "model/block.h"
@@ -30,7 +32,10 @@ typedef struct {
     firn_embedding *embedding;
     firn_head *loss, *logits;
     firn_block **kinds;
-    firn_exec **execs; /* [n_kinds] */
+    firn_exec **execs;           /* [n_kinds] */
+    firn_shrink **shrink;        /* [n_kinds] of the largest pass, where it runs on fewer tokens; else NULL */
+    firn_shrink *shrink_ends[3]; /* embedding, loss, logits */
+    int64_t planned, chunk;      /* tokens, and rows of the head's chunks, that it was planned for */
     int n_kinds;
     int *kind_of;  /* [n_layer] */
     size_t *arena; /* [n_layer] where in the arenas; blocks that do not keep theirs: the shared one, at 0 */
@@ -138,6 +143,18 @@ static size_t ids_bytes(const firn_session *s)
 
 /* ---- plans ---- */
 
+static void shrink_destroy(firn_session *s, pass *p)
+{
+    for (int i = 0; p->shrink && i < p->n_kinds; i++)
+        firn_shrink_destroy(p->shrink[i]);
+    for (int i = 0; i < 3; i++) {
+        firn_shrink_destroy(p->shrink_ends[i]);
+        p->shrink_ends[i] = NULL;
+    }
+    firn_free(s->ctx, p->shrink);
+    p->shrink = NULL;
+}
+
 static void pass_destroy(firn_session *s, pass *p)
 {
     if (!p)
@@ -145,6 +162,7 @@ static void pass_destroy(firn_session *s, pass *p)
     firn_embedding_destroy(s->ctx, p->embedding);
     firn_head_destroy(s->ctx, p->loss);
     firn_head_destroy(s->ctx, p->logits);
+    shrink_destroy(s, p);
     for (int i = 0; i < p->n_kinds; i++) {
         firn_exec_destroy(p->execs[i]);
         firn_block_destroy(s->ctx, p->kinds[i]);
@@ -201,9 +219,18 @@ static firn_status plan_blocks(firn_session *s, pass *p)
     return FIRN_OK;
 }
 
-static firn_status plan_ends(firn_session *s, pass *p)
+static firn_plan *end_plan(const pass *p, int i)
 {
-    const int64_t chunk = firn_head_chunk(s->model, p->n_tokens);
+    return i == 0 ? p->embedding->plan : i == 1 ? p->loss->plan : p->logits->plan;
+}
+
+static firn_graph *end_graph(const pass *p, int i)
+{
+    return firn_plan_graph(end_plan(p, i));
+}
+
+static firn_status plan_ends(firn_session *s, pass *p, int64_t chunk)
+{
     const bool train = s->params.train;
 
     FIRN_TRY(firn_embedding_create(s->ctx, s->device, s->model, p->n_tokens, &p->embedding));
@@ -277,7 +304,7 @@ static firn_status bind_ends(firn_session *s, pass *p)
     return FIRN_OK;
 }
 
-static firn_status pass_plan(firn_session *s, int64_t n_tokens, pass **result)
+static firn_status pass_plan(firn_session *s, int64_t n_tokens, int64_t chunk, pass **result)
 {
     firn_context *ctx = s->ctx;
     const size_t layers = (size_t)s->n_layer;
@@ -285,7 +312,8 @@ static firn_status pass_plan(firn_session *s, int64_t n_tokens, pass **result)
 
     if (!p)
         return FIRN_ERR_MEMORY;
-    p->n_tokens = n_tokens;
+    p->n_tokens = p->planned = n_tokens;
+    p->chunk = chunk;
     p->kinds = firn_alloc_zeroed(ctx, layers, sizeof *p->kinds);
     p->execs = firn_alloc_zeroed(ctx, layers, sizeof *p->execs);
     p->kind_of = firn_alloc_zeroed(ctx, layers, sizeof *p->kind_of);
@@ -295,7 +323,7 @@ static firn_status pass_plan(firn_session *s, int64_t n_tokens, pass **result)
     if (status == FIRN_OK)
         status = plan_blocks(s, p);
     if (status == FIRN_OK)
-        status = plan_ends(s, p);
+        status = plan_ends(s, p, chunk);
     if (status != FIRN_OK) {
         pass_destroy(s, p);
         *result = NULL;
@@ -303,7 +331,61 @@ static firn_status pass_plan(firn_session *s, int64_t n_tokens, pass **result)
     return status;
 }
 
-/* The plans for n_tokens: from the last few, or made now and bound. */
+/* Lets the largest pass run on fewer tokens: learns how its graphs depend on their number from passes of one and two
+ * less, and how the head's depend on its chunk. Where that cannot be, p->shrink stays NULL. */
+static firn_status learn_sizes(firn_session *s, pass *p)
+{
+    pass *one = NULL, *chunk = NULL, *two = NULL;
+    const int64_t n = p->n_tokens, c = p->chunk;
+
+    if (c < 3 || !firn_plan_replans(p->embedding->plan))
+        return FIRN_OK;
+    firn_status status = pass_plan(s, n - 1, c, &one);
+    if (status == FIRN_OK)
+        status = pass_plan(s, n, c - 1, &chunk);
+    if (status == FIRN_OK)
+        status = pass_plan(s, n - 2, c - 2, &two);
+    if (status == FIRN_OK) {
+        p->shrink = firn_alloc_zeroed(s->ctx, (size_t)p->n_kinds, sizeof *p->shrink);
+        status = p->shrink ? FIRN_OK : FIRN_ERR_MEMORY;
+    }
+    bool all = status == FIRN_OK && one->n_kinds == p->n_kinds && two->n_kinds == p->n_kinds;
+    for (int i = 0; status == FIRN_OK && all && i < p->n_kinds; i++) {
+        status = firn_shrink_create(p->kinds[i]->plan, (firn_graph *[]){one->kinds[i]->graph, NULL},
+                                    two->kinds[i]->graph, &p->shrink[i]);
+        all = p->shrink[i] != NULL;
+    }
+    for (int i = 0; status == FIRN_OK && all && i < 3; i++) {
+        firn_graph *const smaller[] = {end_graph(one, i), i ? end_graph(chunk, i) : NULL};
+        status = firn_shrink_create(end_plan(p, i), smaller, end_graph(two, i), &p->shrink_ends[i]);
+        all = p->shrink_ends[i] != NULL;
+    }
+    pass_destroy(s, one);
+    pass_destroy(s, chunk);
+    pass_destroy(s, two);
+    if (status != FIRN_OK || !all)
+        shrink_destroy(s, p);
+    return status;
+}
+
+/* The largest pass on n_tokens. */
+static firn_status shrink_to(firn_session *s, pass *p, int64_t n_tokens)
+{
+    const int64_t chunk = firn_min_i64(firn_head_chunk(s->model, n_tokens), p->chunk);
+    const int64_t less[FIRN_SHRINK_SIZES] = {p->planned - n_tokens, p->chunk - chunk}, tokens[] = {less[0], 0};
+    firn_status status = FIRN_OK;
+
+    for (int i = 0; status == FIRN_OK && i < p->n_kinds; i++)
+        status = firn_shrink_to(p->shrink[i], tokens);
+    for (int i = 0; status == FIRN_OK && i < 3; i++)
+        status = firn_shrink_to(p->shrink_ends[i], i ? less : tokens);
+    p->n_tokens = status == FIRN_OK ? n_tokens : 0; /* 0: not all of it has one size */
+    p->loss->rows = p->logits->rows = n_tokens + 1;
+    p->loss->chunk = p->logits->chunk = chunk;
+    return status;
+}
+
+/* The plans for n_tokens: the largest pass's, on fewer; or from the last few, or made now and bound. */
 static firn_status pass_get(firn_session *s, int64_t n_tokens, pass **result)
 {
     int oldest = 0;
@@ -312,7 +394,14 @@ static firn_status pass_get(firn_session *s, int64_t n_tokens, pass **result)
                 "a pass of this session has 1 to %lld tokens, "
                 "not %lld",
                 (long long)s->params.n_tokens, (long long)n_tokens);
-    for (int i = 0; i < MAX_PASSES; i++) {
+    const bool shrinks = s->passes[0] && s->passes[0]->shrink;
+    if (shrinks && shrink_to(s, s->passes[0], n_tokens) == FIRN_OK) {
+        *result = s->passes[0];
+        return FIRN_OK;
+    }
+    if (shrinks)
+        oldest = 1;
+    for (int i = oldest; i < MAX_PASSES; i++) {
         if (s->passes[i] && s->passes[i]->n_tokens == n_tokens) {
             *result = s->passes[i];
             (*result)->used = ++s->clock;
@@ -324,7 +413,7 @@ static firn_status pass_get(firn_session *s, int64_t n_tokens, pass **result)
     pass_destroy(s, s->passes[oldest]);
     s->passes[oldest] = NULL;
     pass *p;
-    FIRN_TRY(pass_plan(s, n_tokens, &p));
+    FIRN_TRY(pass_plan(s, n_tokens, firn_head_chunk(s->model, n_tokens), &p));
     keep_blocks(s, p, s->memory.arenas);
     firn_status status = FIRN_OK;
     if (p->shared > s->memory.arenas || p->head > s->memory.head || p->work > s->memory.work)
@@ -483,7 +572,7 @@ static firn_status prepare(firn_context *ctx, firn_device *device, const firn_mo
     s->n_layer = model->hp.n_layer;
     s->d = model->hp.n_embd;
     FIRN_TRY(find_entries(s));
-    FIRN_TRY(pass_plan(s, params.n_tokens, largest));
+    FIRN_TRY(pass_plan(s, params.n_tokens, firn_head_chunk(model, params.n_tokens), largest));
     return plan_memory(s, *largest);
 }
 
@@ -497,6 +586,8 @@ firn_status firn_session_create(firn_context *ctx, firn_device *device, const fi
     *session = NULL;
     FIRN_TRY(firn_expect_device(ctx, device));
     firn_status status = prepare(ctx, device, model, adapter, params, &s, &largest);
+    if (status == FIRN_OK)
+        status = learn_sizes(s, largest); /* while there is little else: it makes plans that go again */
     if (status == FIRN_OK)
         status = allocate(s);
     if (status == FIRN_OK)
@@ -535,6 +626,11 @@ void firn_session_destroy(firn_session *s)
 {
     if (!s)
         return;
+    /* Before what holds the device. */
+    firn_staging_destroy(s->device, s->host_numbers);
+    firn_staging_destroy(s->device, s->host_weights);
+    firn_staging_destroy(s->device, s->host_loss);
+    firn_staging_destroy(s->device, s->host_ids);
     for (int i = 0; i < MAX_PASSES; i++)
         pass_destroy(s, s->passes[i]);
     firn_buffer *buffers[] = {s->arenas, s->work, s->head, s->inputs, s->dx, s->numbers, s->loss, s->ids, s->router};
@@ -544,10 +640,6 @@ void firn_session_destroy(firn_session *s)
     firn_parameters_drop(s->store);
     firn_free(s->ctx, s->gradients);
     firn_free(s->ctx, s->expert_load);
-    firn_staging_destroy(s->device, s->host_numbers);
-    firn_staging_destroy(s->device, s->host_weights);
-    firn_staging_destroy(s->device, s->host_loss);
-    firn_staging_destroy(s->device, s->host_ids);
     firn_free(s->ctx, s->entries);
     firn_free(s->ctx, s);
 }

@@ -362,6 +362,7 @@ static const firn_backend remote_backend = {
     .after = after,
     .finish = finish,
     .plan = plan,
+    .replans = true,
     .run = run,
     .status = status_of,
     .info = info,
