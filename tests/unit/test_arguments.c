@@ -341,6 +341,8 @@ static void null_in_model_h(void **state)
     SILENT(firn_session_logits(NULL, &batch, values));
     assert_null(firn_session_gradients(NULL));
     firn_session_zero_gradients(NULL);
+    SILENT(firn_session_push(NULL));
+    SILENT(firn_session_pull(NULL));
     assert_null(firn_session_expert_load(NULL));
     firn_session_router_losses(NULL, losses, &n);
     assert_int_equal(firn_session_create(ctx, device, model, NULL, &params, &session), FIRN_OK);
@@ -358,6 +360,11 @@ static void null_in_model_h(void **state)
     batch.targets = NULL;
     NAMED(firn_session_loss(session, &batch, &loss, &n), "a pass needs a batch with targets");
     assert_int_equal(firn_session_logits(session, &batch, values), FIRN_OK);
+    assert_int_equal(firn_session_push(session), FIRN_OK); /* there is no adapter to bring anywhere */
+    assert_int_equal(firn_session_pull(session), FIRN_OK);
+    firn_optimizer *optimizer;
+    NAMED(firn_optimizer_create(session, NULL, &optimizer), "an optimizer needs a session with an adapter");
+    NAMED(firn_optimizer_create(session, NULL, NULL), "firn_optimizer_create: optimizer must not be null");
     firn_session_destroy(session);
 
     SILENT(firn_generator_create(NULL, device, model, NULL, 8, &generator));
@@ -389,6 +396,11 @@ static void null_in_train_h(void **state)
     firn_eval_result evaluated = {.size = sizeof evaluated};
 
     (void)state;
+    double norm;
+    SILENT(firn_optimizer_create(NULL, NULL, NULL));
+    SILENT(firn_optimizer_step(NULL, 1, &norm));
+    firn_optimizer_destroy(NULL);
+    firn_optimizer_params_init_sized(NULL, 1);
     firn_train_options_init(NULL);
     firn_train_options_init(&o);
     SILENT(firn_train(NULL, &o, 0, NULL, &result));
@@ -533,7 +545,7 @@ static float real(void)
     return below(8) ? 0.5f : absurd[below(sizeof absurd / sizeof *absurd)];
 }
 
-enum { N_OPERATIONS = 65, MOST = 24 };
+enum { N_OPERATIONS = 66, MOST = 24 };
 
 static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
 {
@@ -681,6 +693,8 @@ static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
         return firn_opt_step_adamw(g, t[0], t[1], t[2], t[3], t[4]);
     case 64:
         return firn_opt_step_sgd(g, t[0], t[1], t[2]);
+    case 65:
+        return firn_clip_norm(g, t[0], t[1], (int)number(), real());
     default:
         return NULL;
     }
