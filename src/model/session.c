@@ -626,7 +626,9 @@ void firn_session_destroy(firn_session *s)
 {
     if (!s)
         return;
-    /* Before what holds the device. */
+    /* Before what holds the device; queued transfers read and write it. */
+    if (s->host_numbers)
+        firn_device_settle(s->device);
     firn_staging_destroy(s->device, s->host_numbers);
     firn_staging_destroy(s->device, s->host_weights);
     firn_staging_destroy(s->device, s->host_loss);
