@@ -301,7 +301,10 @@ typedef struct {
 
 firn_status firn_gpu_plan_launch(firn_device *device, const firn_tensor *node, firn_launch *launch)
 {
-    firn_gpu_plan p = {.ctx = device->ctx, .node = node, .id = firn_gpu_node_id(launch->plan, node)};
+    firn_gpu_plan p = {.ctx = device->ctx,
+                       .node = node,
+                       .id = firn_gpu_node_id(launch->plan, node),
+                       .tile = ((gpu_device *)device)->own->tile};
 
     FIRN_TRY(firn_gpu_prepare(&p));
     for (int i = 0; i < p.n; i++)
@@ -372,6 +375,7 @@ static firn_status encode_pieces(gpu_device *d, const firn_tensor *node, const f
         if (size < n)
             commit(d);
     }
+    w->args = k->args;
     return FIRN_OK;
 }
 

@@ -4,6 +4,7 @@
 #define FIRN_GPU_PLAN_H
 
 #include "gpu/kernels/args.h"
+#include "gpu/runtime.h"
 #include "op/op.h"
 
 /* The types that weights are read in: kernels/formats.h has the same list. */
@@ -102,6 +103,7 @@ typedef struct {
     firn_context *ctx;
     const firn_tensor *node;
     int64_t id; /* of the node, for faults: firn_gpu_node_id */
+    firn_gpu_tile_shape tile;
     firn_gpu_dispatch d[FIRN_GPU_MAX_DISPATCHES];
     int n; /* 0: nothing to do (an empty result) */
     size_t work;
@@ -113,7 +115,7 @@ static inline int64_t firn_gpu_node_id(uint32_t plan, const firn_tensor *node)
     return (int64_t)((uint64_t)plan << 32 | (uint32_t)node->index);
 }
 
-/* Fills plan (ctx, node and id are set), or fails with FIRN_ERR_UNSUPPORTED and the reason. */
+/* Fills plan (ctx, node, id and tile are set), or fails with FIRN_ERR_UNSUPPORTED and the reason. */
 firn_status firn_gpu_prepare(firn_gpu_plan *plan);
 
 /* ---- for plan_*.c ---- */

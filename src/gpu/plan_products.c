@@ -7,13 +7,20 @@
 #include <string.h>
 
 enum { W, X, IDS, TABLE };
-enum { TILE_ROWS = 32, TILE_COLUMNS = 64, TILE_THREADS = 128, TILE_SHARED = 4 * (32 * 32 + 32 * 64) };
+enum { ROWS_THREADS = 128 }; /* of the rows form */
 enum { SORT_THREADS = 256, SIMDGROUPS = 4 };
 
-/* The one heuristic: tiles pay once they are a quarter full on average; below that, each row for itself. */
-static bool prefers_tiles(double rows_per_weight)
+/* The one heuristic. */
+static bool prefers_tiles(const firn_gpu_plan *plan, double rows_per_weight)
 {
-    return rows_per_weight >= TILE_ROWS / 4;
+    return rows_per_weight >= plan->tile.least;
+}
+
+/* Tiles over n_columns x n_row_tiles x z of a result. */
+static void by_tiles(const firn_gpu_plan *plan, firn_gpu_dispatch *d, int64_t n_columns, int64_t n_row_tiles, int64_t z)
+{
+    firn_gpu_grid(d, firn_gpu_tiles(n_columns, plan->tile.columns), n_row_tiles, z, (uint32_t)plan->tile.threads);
+    d->shared = plan->tile.shared;
 }
 
 /* The one predicate of frozen weights, for forward products and gradients alike. */
@@ -82,14 +89,12 @@ static firn_status plan_dense(firn_gpu_plan *plan, bool back, firn_gpu_kernel ro
     };
     const int refs[] = {W, X, FIRN_GPU_DST, -1};
     const int64_t batches = y->ne[2] * y->ne[3];
-    const bool tiles = prefers_tiles((double)y->ne[1]);
+    const bool tiles = prefers_tiles(plan, (double)y->ne[1]);
     firn_gpu_dispatch *d = firn_gpu_add(plan, tiles ? tiled : rows, weight, &a, sizeof a, refs);
     if (tiles) {
-        firn_gpu_grid(d, firn_gpu_tiles(y->ne[0], TILE_COLUMNS), firn_gpu_tiles(y->ne[1], TILE_ROWS), batches,
-                      TILE_THREADS);
-        d->shared = TILE_SHARED;
+        by_tiles(plan, d, y->ne[0], firn_gpu_tiles(y->ne[1], plan->tile.rows), batches);
     } else {
-        firn_gpu_grid(d, column_blocks(y, back), y->ne[1], batches, TILE_THREADS);
+        firn_gpu_grid(d, column_blocks(y, back), y->ne[1], batches, ROWS_THREADS);
     }
     may_be_cut(d, y);
     return FIRN_OK;
@@ -131,8 +136,8 @@ static void sort_slots(firn_gpu_plan *plan, const firn_gpu_product_args *a, size
 }
 
 /* x is what comes in by slot: x or dy. */
-static firn_gpu_product_args routed_args(const firn_tensor *y, const firn_tensor *x, const firn_tensor *ids,
-                                         int64_t experts)
+static firn_gpu_product_args routed_args(const firn_gpu_plan *plan, const firn_tensor *y, const firn_tensor *x,
+                                         const firn_tensor *ids, int64_t experts)
 {
     const int64_t slots = firn_n_elements(ids);
 
@@ -141,7 +146,7 @@ static firn_gpu_product_args routed_args(const firn_tensor *y, const firn_tensor
         .n_used = (int32_t)ids->ne[0],
         .n_shared = (int32_t)x->ne[1],
         .n_experts = (int32_t)experts,
-        .n_tiles = (int32_t)(firn_gpu_tiles(slots, TILE_ROWS) + firn_min_i64(slots, experts + 1)),
+        .n_tiles = (int32_t)(firn_gpu_tiles(slots, plan->tile.rows) + firn_min_i64(slots, experts + 1)),
         .x_value = x->nb[0],
         .x_row = x->nb[1],
         .x_token = x->nb[2],
@@ -179,7 +184,7 @@ static firn_status plan_routed(firn_gpu_plan *plan, bool back, firn_gpu_kernel r
 
     FIRN_TRY(expect_weight(plan, &weight));
     FIRN_TRY(expect_slots(plan, slots, experts));
-    firn_gpu_product_args a = routed_args(y, x, ids, experts);
+    firn_gpu_product_args a = routed_args(plan, y, x, ids, experts);
     a.n_columns = (int32_t)y->ne[0];
     a.n_inner = (int32_t)w->ne[back ? 1 : 0];
     a.w_row = w->nb[1];
@@ -190,10 +195,10 @@ static firn_status plan_routed(firn_gpu_plan *plan, bool back, firn_gpu_kernel r
     if (table)
         FIRN_TRY(check_table(plan, &a, expert_bytes));
     const int second = table ? TABLE : FIRN_GPU_NONE;
-    if (!prefers_tiles((double)slots / (double)firn_max_i64(1, experts))) {
+    if (!prefers_tiles(plan, (double)slots / (double)firn_max_i64(1, experts))) {
         const int refs[] = {W, X, FIRN_GPU_DST, IDS, second, -1};
         firn_gpu_dispatch *d = firn_gpu_add(plan, rows, weight, &a, sizeof a, refs);
-        firn_gpu_grid(d, column_blocks(y, back), slots, 1, TILE_THREADS);
+        firn_gpu_grid(d, column_blocks(y, back), slots, 1, ROWS_THREADS);
         may_be_cut(d, y);
         return FIRN_OK;
     }
@@ -202,8 +207,7 @@ static firn_status plan_routed(firn_gpu_plan *plan, bool back, firn_gpu_kernel r
     firn_gpu_dispatch *d =
         firn_gpu_add(plan, tiled, weight, &a, sizeof a, (const int[]){W, X, FIRN_GPU_DST, FIRN_GPU_WORK, second, -1});
     d->refs[3].offset = sorted;
-    d->shared = TILE_SHARED;
-    firn_gpu_grid(d, firn_gpu_tiles(y->ne[0], TILE_COLUMNS), a.n_tiles, 1, TILE_THREADS);
+    by_tiles(plan, d, y->ne[0], a.n_tiles, 1);
     may_be_cut(d, y);
     return FIRN_OK;
 }
@@ -224,11 +228,11 @@ firn_status firn_gpu_plan_out_prod_id(firn_gpu_plan *plan)
     enum { OX, ODY };
     const firn_tensor *y = plan->node, *x = y->src[OX], *dy = y->src[ODY], *ids = y->src[IDS];
     const int refs[] = {OX, ODY, FIRN_GPU_DST, FIRN_GPU_WORK, FIRN_GPU_WORK, -1};
-    const bool tiles = prefers_tiles((double)firn_n_elements(ids) / (double)y->ne[2]);
+    const bool tiles = prefers_tiles(plan, (double)firn_n_elements(ids) / (double)y->ne[2]);
     size_t sorted, starts;
 
     FIRN_TRY(expect_slots(plan, firn_n_elements(ids), y->ne[2]));
-    firn_gpu_product_args a = routed_args(y, x, ids, y->ne[2]);
+    firn_gpu_product_args a = routed_args(plan, y, x, ids, y->ne[2]);
     a.n_columns = (int32_t)y->ne[0];
     a.n_inner = (int32_t)y->ne[1];
     a.w_row = dy->nb[0];
@@ -241,11 +245,9 @@ firn_status firn_gpu_plan_out_prod_id(firn_gpu_plan *plan)
     d->refs[3].offset = sorted;
     d->refs[4].offset = starts;
     if (tiles) {
-        firn_gpu_grid(d, firn_gpu_tiles(y->ne[0], TILE_COLUMNS), firn_gpu_tiles(y->ne[1], TILE_ROWS), y->ne[2],
-                      TILE_THREADS);
-        d->shared = TILE_SHARED;
+        by_tiles(plan, d, y->ne[0], firn_gpu_tiles(y->ne[1], plan->tile.rows), y->ne[2]);
     } else {
-        firn_gpu_grid(d, firn_gpu_tiles(y->ne[0], TILE_THREADS), y->ne[1], y->ne[2], TILE_THREADS);
+        firn_gpu_grid(d, firn_gpu_tiles(y->ne[0], ROWS_THREADS), y->ne[1], y->ne[2], ROWS_THREADS);
     }
     may_be_cut(d, y);
     return FIRN_OK;

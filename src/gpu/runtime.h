@@ -26,7 +26,16 @@ typedef struct {
     uint32_t grid[3], threads;
 } firn_gpu_work;
 
+/* How the tiled products' kernels are built (kernels/tile.h): rows x columns of the result by so many threads, with
+ * `shared` bytes of threadgroup memory. They run from `least` rows per weight on; below that, each row for itself. */
 typedef struct {
+    int rows, columns, threads;
+    size_t shared;
+    double least;
+} firn_gpu_tile_shape;
+
+typedef struct {
+    firn_gpu_tile_shape tile;
     size_t page; /* whole pages of so many bytes are wrapped */
     bool
         has_watchdog; /* the system stops what runs for seconds: batches of work are kept short, and long work is cut */

@@ -431,6 +431,7 @@ static int units(firn_gpu_runtime *m)
 }
 
 const firn_gpu_interface firn_metal_interface = {
+    .tile = {.rows = 32, .columns = 64, .threads = 128, .shared = 4 * (32 * 32 + 32 * 64), .least = 8},
     .page = 16384, /* a multiple of every Mac's */
     .has_watchdog = true,
     .n_devices = n_devices,

@@ -83,7 +83,7 @@ kernel void kernel_out_prod_id(constant firn_gpu_product_args &a [[buffer(0)]], 
                                ushort index [[thread_index_in_threadgroup]])
 {
     group += first_group(a);
-    const int c = (int)group.x * TILE_THREADS + index, j = (int)group.y, e = (int)group.z;
+    const int c = (int)group.x * ROWS_THREADS + index, j = (int)group.y, e = (int)group.z;
     float sum = 0;
 
     if (c >= a.n_columns)
@@ -104,7 +104,7 @@ kernel_out_prod_id_tiled(constant firn_gpu_product_args &a [[buffer(0)]], device
                          ushort index [[thread_index_in_threadgroup]], ushort simd [[simdgroup_index_in_threadgroup]])
 {
     group += first_group(a);
-    threadgroup operand *dy_tile = (threadgroup operand *)shared, *x_tile = dy_tile + TILE_INNER * TILE_ROWS;
+    threadgroup operand *dy_tile = (threadgroup operand *)shared, *x_tile = dy_tile + TILE_W;
     threadgroup long dy_at[TILE_INNER];
     threadgroup long x_at[TILE_INNER];
     const int c0 = (int)group.x * TILE_COLUMNS, j0 = (int)group.y * TILE_ROWS, e = (int)group.z, last = starts[e + 1];
@@ -120,11 +120,11 @@ kernel_out_prod_id_tiled(constant firn_gpu_product_args &a [[buffer(0)]], device
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (int i = index; i < TILE_INNER * TILE_ROWS; i += TILE_THREADS) {
             const int l = i / TILE_ROWS, j = j0 + i % TILE_ROWS;
-            dy_tile[i] = (operand)(l < n && j < a.n_inner ? value_at(dy + dy_at[l], j, a.w_row) : 0.0f);
+            dy_tile[l * X_ALONG_STRIDE + i % TILE_ROWS] = (operand)(l < n && j < a.n_inner ? value_at(dy + dy_at[l], j, a.w_row) : 0.0f);
         }
         for (int i = index; i < TILE_INNER * TILE_COLUMNS; i += TILE_THREADS) {
             const int l = i / TILE_COLUMNS, c = c0 + i % TILE_COLUMNS;
-            x_tile[i] = (operand)(l < n && c < a.n_columns ? value_at(x + x_at[l], c, a.x_value) : 0.0f);
+            x_tile[l * W_BACK_STRIDE + i % TILE_COLUMNS] = (operand)(l < n && c < a.n_columns ? value_at(x + x_at[l], c, a.x_value) : 0.0f);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         add_products<true, true>(sum, dy_tile, x_tile, simd);

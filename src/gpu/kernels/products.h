@@ -9,8 +9,8 @@
  * the order of l, and every element has one writer: results do not depend on the device's scheduling.
  *
  * Rows form (few rows per weight): forward, a simdgroup sums along a row of w; back, a thread owns `unit` columns and
- * walks w's rows. Tiled form: TILE_ROWS x TILE_COLUMNS of y per threadgroup on 8x8 simdgroup matrices; both operands
- * are staged as float (half would cost 1e-7 of normalized squared error, and gradients are small numbers).
+ * walks w's rows. Tiled form (tile.h): TILE_ROWS x TILE_COLUMNS of y per threadgroup on the GPU's matrix instructions,
+ * both operands staged in threadgroup memory.
  *
  * The host defines FIRN_PRECISION_BF16 before the text for `--precision bf16`: both operands are rounded to bfloat, to
  * nearest even, and tiles are staged so; sums stay float. */
@@ -20,23 +20,14 @@
 #include "format/gather.h"
 #include "gpu/kernels/args.h"
 #include "gpu/kernels/formats.h"
-
-#ifndef FIRN_PRECISION_BF16
-typedef float operand;
-typedef simdgroup_float8x8 operand8x8;
-#elif defined(__HAVE_BFLOAT__)
-typedef bfloat operand;
-typedef simdgroup_bfloat8x8 operand8x8;
-#else
-#error "the device has no bfloat"
-#endif
+#include "gpu/kernels/tile.h"
 
 static inline float rounded(float value)
 {
     return (float)(operand)value;
 }
 
-enum { SIMD = 32, TILE_ROWS = 32, TILE_COLUMNS = 64, TILE_INNER = 32, TILE_THREADS = 128 };
+enum { SIMD = 32, ROWS_THREADS = 128 };
 
 /* A launch may be a part of the grid. */
 static inline uint3 first_group(constant firn_gpu_product_args &a)
@@ -123,8 +114,7 @@ static inline void walk_rows(constant firn_gpu_product_args &a, bool found, devi
 
 /* ---- tiled form ---- */
 
-/* Threadgroup memory: x [TILE_ROWS][TILE_INNER], then W(l, c) as [TILE_INNER][TILE_COLUMNS] (back) or
- * [TILE_COLUMNS][TILE_INNER] (forward); the result takes their place. */
+/* Threadgroup memory: x, then W(l, c), as tile.h has them; the result takes their place. */
 template <typename W, bool BACK>
 static inline void load_weights(constant firn_gpu_product_args &a, device const uchar *w, int column0, int l0,
                                 threadgroup operand *tile, ushort thread_index)
@@ -139,8 +129,10 @@ static inline void load_weights(constant firn_gpu_product_args &a, device const 
         const bool inside = first_row + r < n_rows && first + at < n;
         if (inside)
             W::read(w + (int64_t)(first_row + r) * a.w_row, (first + at) / W::unit, values);
-        for (int j = 0; j < W::unit; j++)
-            tile[r * along + at + j] = (operand)(inside ? values[j] : 0.0f);
+        else
+            for (int j = 0; j < W::unit; j++)
+                values[j] = 0;
+        stage<W::unit>(tile + r * (BACK ? W_BACK_STRIDE : W_STRIDE) + at, values);
     }
 }
 
@@ -165,58 +157,9 @@ static inline void load_x(constant firn_gpu_product_args &a, device const uchar 
 
     for (int i = 0; i < ROWS_OF_THREAD; i++) {
         const bool inside = thread_index / TILE_INNER + i * ROWS_APART < n && l < a.n_inner;
-        tile[thread_index + i * TILE_THREADS] =
+        tile[(thread_index / TILE_INNER + i * ROWS_APART) * X_STRIDE + thread_index % TILE_INNER] =
             (operand)(inside ? *(device const float *)(x + rows[i] + (int64_t)l * a.x_value) : 0.0f);
     }
-}
-
-/* A simdgroup's part of a tile of y: 16 rows x 32 columns. */
-typedef struct {
-    simdgroup_float8x8 m[2][4];
-} firn_tile_sums;
-
-static inline void clear_sums(thread firn_tile_sums &sum)
-{
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 4; j++)
-            sum.m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-}
-
-/* sum += a staged step of x times one of W; x is [TILE_ROWS][TILE_INNER], or [TILE_INNER][TILE_ROWS] (X_ALONG_ROWS). */
-template <bool BACK, bool X_ALONG_ROWS>
-static inline void add_products(thread firn_tile_sums &sum, threadgroup const operand *x_tile,
-                                threadgroup const operand *w_tile, ushort simd)
-{
-    const int row = simd / 2 * 16, column = simd % 2 * 32;
-
-    for (int l = 0; l < TILE_INNER; l += 8) {
-        operand8x8 mx[2], mw;
-        for (int i = 0; i < 2; i++) {
-            if (X_ALONG_ROWS)
-                simdgroup_load(mx[i], x_tile + l * TILE_ROWS + row + 8 * i, TILE_ROWS, ulong2(0, 0), true);
-            else
-                simdgroup_load(mx[i], x_tile + (row + 8 * i) * TILE_INNER + l, TILE_INNER);
-        }
-        for (int j = 0; j < 4; j++) {
-            if (BACK)
-                simdgroup_load(mw, w_tile + l * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
-            else
-                simdgroup_load(mw, w_tile + (column + 8 * j) * TILE_INNER + l, TILE_INNER, ulong2(0, 0), true);
-            for (int i = 0; i < 2; i++)
-                simdgroup_multiply_accumulate(sum.m[i][j], mx[i], mw, sum.m[i][j]);
-        }
-    }
-}
-
-/* The tile, as [TILE_ROWS][TILE_COLUMNS] where operands were staged; every thread may read it. */
-static inline void share_sums(thread firn_tile_sums &sum, threadgroup float *shared, ushort simd)
-{
-    const int row = simd / 2 * 16, column = simd % 2 * 32;
-
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 4; j++)
-            simdgroup_store(sum.m[i][j], shared + (row + 8 * i) * TILE_COLUMNS + column + 8 * j, TILE_COLUMNS);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 template <typename W, bool BACK, bool ROUTED>
@@ -224,7 +167,7 @@ static inline void tile_product(constant firn_gpu_product_args &a, bool found, d
                                 device const uchar *x, device uchar *y, device const int *order, int column0, int row0,
                                 int n, int batch, threadgroup float *shared, ushort thread_index, ushort simd)
 {
-    threadgroup operand *x_tile = (threadgroup operand *)shared, *w_tile = x_tile + TILE_ROWS * TILE_INNER;
+    threadgroup operand *x_tile = (threadgroup operand *)shared, *w_tile = x_tile + TILE_W;
     int64_t rows[ROWS_OF_THREAD];
     firn_tile_sums sum;
 
