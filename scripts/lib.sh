@@ -34,12 +34,12 @@ install_packages() {
     $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null || die "apt-get could not install$missing"
 }
 
-# build PRESET [TARGET...]: configures and builds quietly; shows the log when that fails.
+# build PRESET [TARGET...]: configures (with BUILD_OPTIONS) and builds quietly; shows the log when that fails.
 build() {
     local preset=$1 log=build/$1.log
     shift
     mkdir -p build
-    { cmake --preset "$preset" && cmake --build --preset "$preset" ${1:+--target "$@"}; } >"$log" 2>&1 || {
+    { cmake --preset "$preset" ${BUILD_OPTIONS:-} && cmake --build --preset "$preset" ${1:+--target "$@"}; } >"$log" 2>&1 || {
         tail -40 "$log"
         die "the build failed (whole log: $log)"
     }
@@ -55,6 +55,25 @@ METAL_DEVICE_PACKAGES="clang-19 libclang-rt-19-dev llvm-19 libobjc-12-dev libblo
 have_metal_device() {
     [ "$(uname -s)" = Linux ] || { echo "the software Metal device is for Linux; on a Mac the Metal backend has the real one"; return 1; }
     (install_packages $METAL_DEVICE_PACKAGES) || { echo "the packages $METAL_DEVICE_PACKAGES could not be installed"; return 1; }
+}
+
+# CUDA's compiler: sets NVCC. Returns 1, having said why, where it cannot be had.
+NVCC_PACKAGES="nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl"
+have_nvcc() {
+    local found
+    for found in "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+        [ -x "$found" ] && { NVCC=$found; return; }
+    done
+    if [ ! -d build/nvcc ]; then
+        python3 -m venv build/nvcc >build/nvcc.log 2>&1 && build/nvcc/bin/pip install -q $NVCC_PACKAGES >>build/nvcc.log 2>&1 || {
+            tail -3 build/nvcc.log
+            rm -rf build/nvcc
+            echo "the Python packages $NVCC_PACKAGES could not be installed"
+            return 1
+        }
+    fi
+    NVCC=$(echo "$PWD"/build/nvcc/lib/python3*/site-packages/nvidia/cu*/bin/nvcc)
+    [ -x "$NVCC" ] || { echo "the packages hold no nvcc at $NVCC"; return 1; }
 }
 
 # A Python environment under build/ with the real llama.cpp (x86-64 Linux wheels). Returns 1, having said why, where it
