@@ -513,6 +513,10 @@ outcome run_grad(const target *t, const test_case *c)
         o = verdict_of(SKIPPED, "no gradient: %s", node->op->no_gradient ? node->op->no_gradient : "no rule");
         goto done;
     }
+    if (y->type == FIRN_I32 || y->type == FIRN_I64) {
+        o = verdict_of(SKIPPED, "no gradient: it holds integers");
+        goto done;
+    }
     for (int i = 0; i < w.n; i++) {
         if (w.inputs[i].fixed)
             continue;
