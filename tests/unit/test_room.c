@@ -1,6 +1,6 @@
-/* What memory a process may take, from recorded files of control groups. The numbers of the files are real ones, of a
- * container runtime on v1, of a service manager's slices on v2, and of a container on v2 with and without a namespace
- * of its own; then shortened. */
+/* What memory a process may take, from files of control groups: written by hand in the kernel's formats, as a container
+ * runtime on v1, a service manager's slices on v2, and a container on v2 with and without a namespace of its own have
+ * them. */
 #include "unit/unit.h"
 
 #include "core/machine.h"
@@ -122,12 +122,15 @@ static void v1_has_a_tree_for_memory(void **state)
 
 static void limits_of_the_process_count(void **state)
 {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* their shadows take more addresses than any limit leaves */
+#endif
     static const struct {
         int resource;
         const char *key;
     } cases[] = {{RLIMIT_AS, "VmSize"}, {RLIMIT_DATA, "VmData"}};
 
-    (void)state;
     put("/proc/self/status", "Name:\tfirn\nVmPeak:\t  999999 kB\nVmSize:\t  512000 kB\nVmData:\t  204800 kB\n");
     for (size_t i = 0; i < 2; i++) {
         const pid_t pid = fork();
