@@ -545,7 +545,7 @@ static float real(void)
     return below(8) ? 0.5f : absurd[below(sizeof absurd / sizeof *absurd)];
 }
 
-enum { N_OPERATIONS = 66, MOST = 24 };
+enum { N_OPERATIONS = 69, MOST = 24 };
 
 static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
 {
@@ -695,6 +695,12 @@ static firn_tensor *operation(firn_graph *g, int which, firn_tensor *const t[6])
         return firn_opt_step_sgd(g, t[0], t[1], t[2]);
     case 65:
         return firn_clip_norm(g, t[0], t[1], (int)number(), real());
+    case 66:
+        return firn_conv_causal(g, t[0], t[1], t[2], t[3], below(2) ? 0 : number(), below(2));
+    case 67:
+        return firn_gated_delta(g, t[0], t[1], t[2], t[3], t[4], t[5], NULL, below(2), NULL);
+    case 68:
+        return firn_ssm_scan(g, t[0], t[1], t[2], t[3], t[4], t[5], NULL, below(2), NULL);
     default:
         return NULL;
     }
@@ -757,7 +763,12 @@ static void choose_fitting(firn_graph *g, int which, int64_t a, int64_t b, int64
         {56, 0, FIRN_F32, {a, 1, c, 1}},  {56, 1, FIRN_F32, {b, 2, c, 1}}, {56, 2, FIRN_I32, {2, c, 1, 1}},
         {60, 0, FIRN_F32, {a, b, 1, 1}},  {60, 1, FIRN_I32, {b, 1, 1, 1}}, {60, 2, FIRN_F32, {b, 1, 1, 1}},
         {63, 0, FIRN_F32, {a, b, 1, 1}},  {63, 1, FIRN_F32, {a, b, 1, 1}}, {63, 2, FIRN_F32, {a, b, 1, 1}},
-        {63, 3, FIRN_F32, {a, b, 1, 1}},  {63, 4, FIRN_F32, {8, 1, 1, 1}},
+        {63, 3, FIRN_F32, {a, b, 1, 1}},  {63, 4, FIRN_F32, {8, 1, 1, 1}}, {66, 0, FIRN_F32, {a, b, 1, 1}},
+        {66, 1, FIRN_F32, {c, a, 1, 1}},  {66, 2, FIRN_I32, {b, 1, 1, 1}}, {66, 3, FIRN_F32, {a, 1, 1, 1}},
+        {67, 0, FIRN_F32, {a, 2, c, 1}},  {67, 1, FIRN_F32, {a, 2, c, 1}}, {67, 2, FIRN_F32, {b, 4, c, 1}},
+        {67, 3, FIRN_F32, {1, 4, c, 1}},  {67, 4, FIRN_F32, {1, 4, c, 1}}, {67, 5, FIRN_I32, {c, 1, 1, 1}},
+        {68, 0, FIRN_F32, {a, 2, c, 1}},  {68, 1, FIRN_F32, {a, 2, c, 1}}, {68, 2, FIRN_F32, {b, 4, c, 1}},
+        {68, 3, FIRN_F32, {1, 4, c, 1}},  {68, 4, FIRN_F32, {1, 4, c, 1}}, {68, 5, FIRN_I32, {c, 1, 1, 1}},
     };
 
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
