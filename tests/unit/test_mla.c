@@ -471,7 +471,8 @@ static void test_refused(void **state)
     refused("tiny-deepseek2-old", &(edit){.key = "attention.head_count_kv", .u32 = 2}, "of block 0 is 2, not 4");
     refused("tiny-deepseek2", &(edit){.key = "rope.dimension_count", .u32 = 64}, "leave none for latent attention");
     refused("tiny-deepseek2", &(edit){.key = "rope.dimension_count", .u32 = 66}, "heads have 64 values");
-    refused("tiny-deepseek2", &(edit){.key = "attention.temperature_scale", .f32 = 0.1f}, "temperature_scale is 0.1");
+    refused("tiny-deepseek2", &(edit){.key = "attention.temperature_scale", .f32 = 0.1f},
+            "attention.temperature_length");
     refused("tiny-deepseek2", &(edit){.key = "attention.kv_lora_rank", .u32 = 32}, "attn_kv_a_mqa.weight should be");
     refused("tiny-deepseek2-lite", &(edit){.key = "attention.q_lora_rank", .u32 = 8}, "attn_q_a.weight is missing");
     refused("tiny-deepseek2-lite", &(edit){.drop = "attention.key_length_mla", .drop2 = "attention.value_length_mla"},

@@ -200,7 +200,8 @@ static void write_data(void)
     fclose(f);
 }
 
-#define TRAIN FIRN " finetune --data d.jsonl --context 64 --steps 3 --rank 4 --eval-split 0 --threads 1 "
+#define TUNE  FIRN " finetune --data d.jsonl --context 64 --rank 4 --eval-split 0 --threads 1 "
+#define TRAIN TUNE "--steps 3 "
 
 static void test_a_run(void **state)
 {
@@ -234,11 +235,11 @@ static void test_a_run(void **state)
 static void test_a_strong_pull_evens_the_load(void **state)
 {
     (void)state;
-    assert_int_equal(sh(TRAIN "--model m.gguf --output free --targets router --steps 25 --learning-rate 0.02 "
-                              "--schedule constant --warmup 0 --router-aux-loss 1e-9 >out 2>&1"),
+    assert_int_equal(sh(TUNE "--model m.gguf --output free --targets router --steps 25 --learning-rate 0.02 "
+                             "--schedule constant --warmup 0 --router-aux-loss 1e-9 >out 2>&1"),
                      0);
-    assert_int_equal(sh(TRAIN "--model m.gguf --output even --targets router --steps 25 --learning-rate 0.02 "
-                              "--schedule constant --warmup 0 --router-aux-loss 100 >out 2>&1"),
+    assert_int_equal(sh(TUNE "--model m.gguf --output even --targets router --steps 25 --learning-rate 0.02 "
+                             "--schedule constant --warmup 0 --router-aux-loss 100 >out 2>&1"),
                      0);
     assert_true(metric("even", 25, "router_aux_loss") < metric("even", 1, "router_aux_loss"));
     assert_true(metric("even", 25, "router_aux_loss") < metric("free", 25, "router_aux_loss"));
