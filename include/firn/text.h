@@ -89,7 +89,7 @@ FIRN_API int32_t firn_tokenizer_size(const firn_tokenizer *tok);
 /* "gpt2", "gemma4" or "llama"; the pre-tokenizer's name, "" for models without one. */
 FIRN_API const char *firn_tokenizer_model(const firn_tokenizer *tok);
 FIRN_API const char *firn_tokenizer_pre(const firn_tokenizer *tok);
-/* As the file spells it, and the bytes that it stands for. NULL for an id outside the vocabulary. */
+/* As the file spells it, and the bytes that it stands for. NULL for an id outside the vocabulary; n may be NULL. */
 FIRN_API const char *firn_token_text(const firn_tokenizer *tok, int32_t id, size_t *n);
 FIRN_API const char *firn_token_bytes(const firn_tokenizer *tok, int32_t id, size_t *n);
 /* After llama.cpp's corrections: a token that ends generation is a control token whatever the file says. */

@@ -36,6 +36,8 @@ static firn_status append(firn_context *ctx, firn_tokens *out, int32_t id, size_
 
 void firn_tokens_free(firn_context *ctx, firn_tokens *tokens)
 {
+    if (!tokens)
+        return;
     firn_free(ctx, tokens->ids);
     firn_free(ctx, tokens->spans);
     *tokens = (firn_tokens){0};
@@ -294,10 +296,12 @@ static firn_status encode(encoder *e, unsigned flags, const firn_special_match *
 firn_status firn_tokenize(firn_context *ctx, const firn_tokenizer *tok, const char *text, size_t n, unsigned flags,
                           firn_tokens *out)
 {
+    FIRN_GIVEN(ctx, ctx, tok, out);
     encoder e = {.ctx = ctx, .tok = tok, .text = text, .n = n, .out = out, .goes_on = (flags & FIRN_GOES_ON) != 0};
     firn_special_match *matches = NULL;
     size_t n_matches = 0, slots = 64;
 
+    FIRN_EXPECT(ctx, text || n == 0, "text is NULL for no bytes only");
     FIRN_EXPECT(ctx, n < UINT32_MAX, "text of %zu bytes to tokenize, expected less than 4 GiB", n);
     out->n = 0;
     FIRN_TRY(reserve(ctx, out, n / 3 + 8));
@@ -324,8 +328,10 @@ firn_status firn_tokenize(firn_context *ctx, const firn_tokenizer *tok, const ch
 
 const char *firn_token_piece(const firn_tokenizer *tok, int32_t id, bool *after_special, size_t *n)
 {
+    if (!after_special || !n)
+        return NULL;
     *n = 0;
-    if (id < 0 || id >= tok->n)
+    if (!tok || id < 0 || id >= tok->n)
         return NULL;
     const firn_token *t = &tok->tokens[id];
     const bool skip = *after_special && tok->add_space_prefix && !t->special && t->n_bytes && t->bytes[0] == ' ' &&

@@ -549,9 +549,10 @@ static firn_status read_all(firn_context *ctx, firn_tokenizer *tok, const firn_g
     return firn_specials_build(ctx, tok);
 }
 
-firn_status firn_tokenizer_create(firn_context *ctx, const firn_gguf *gguf, firn_tokenizer **out)
+firn_status firn_tokenizer_create(firn_context *ctx, const firn_gguf *gguf, firn_tokenizer **tokenizer)
 {
-    firn_tokenizer *tok = firn_alloc_zeroed(ctx, 1, sizeof *tok);
+    FIRN_GIVEN(ctx, ctx, gguf, tokenizer);
+    firn_tokenizer *tok = firn_alloc_zeroed(ctx, 1, sizeof *tok), **out = tokenizer;
 
     *out = NULL;
     if (!tok)
@@ -587,36 +588,46 @@ void firn_tokenizer_destroy(firn_tokenizer *tok)
 
 static const firn_token *token_at(const firn_tokenizer *tok, int32_t id)
 {
-    return id >= 0 && id < tok->n ? &tok->tokens[id] : NULL;
+    return tok && id >= 0 && id < tok->n ? &tok->tokens[id] : NULL;
+}
+
+/* Text that a caller may not have asked the length of. */
+static const char *measured(const char *text, size_t length, size_t *n)
+{
+    if (n)
+        *n = length;
+    return text;
 }
 
 int32_t firn_tokenizer_size(const firn_tokenizer *tok)
 {
-    return tok->n;
+    return tok ? tok->n : 0;
 }
 
 const char *firn_tokenizer_model(const firn_tokenizer *tok)
 {
+    if (!tok)
+        return "";
     return tok->model == FIRN_VOCAB_GPT2 ? "gpt2" : tok->model == FIRN_VOCAB_GEMMA4 ? "gemma4" : "llama";
 }
 
 const char *firn_tokenizer_pre(const firn_tokenizer *tok)
 {
-    return tok->pre ? firn_pre_name(tok->pre) : "";
+    return tok && tok->pre ? firn_pre_name(tok->pre) : "";
 }
 
 const char *firn_token_text(const firn_tokenizer *tok, int32_t id, size_t *n)
 {
     const firn_token *t = token_at(tok, id);
-    *n = t ? t->n_text : 0;
-    return t ? t->text : NULL;
+
+    return t ? measured(t->text, t->n_text, n) : measured(NULL, 0, n);
 }
 
 const char *firn_token_bytes(const firn_tokenizer *tok, int32_t id, size_t *n)
 {
     const firn_token *t = token_at(tok, id);
-    *n = t ? t->n_bytes : 0;
-    return t ? t->bytes : NULL;
+
+    return t ? measured(t->bytes, t->n_bytes, n) : measured(NULL, 0, n);
 }
 
 firn_token_type firn_token_kind(const firn_tokenizer *tok, int32_t id)
@@ -627,37 +638,37 @@ firn_token_type firn_token_kind(const firn_tokenizer *tok, int32_t id)
 
 int32_t firn_token_find(const firn_tokenizer *tok, const char *text, size_t n)
 {
-    return firn_vocab_text(tok, text, n);
+    return tok && text ? firn_vocab_text(tok, text, n) : -1;
 }
 
 int32_t firn_tokenizer_bos(const firn_tokenizer *tok)
 {
-    return tok->bos;
+    return tok ? tok->bos : -1;
 }
 
 int32_t firn_tokenizer_eos(const firn_tokenizer *tok)
 {
-    return tok->eos;
+    return tok ? tok->eos : -1;
 }
 
 int32_t firn_tokenizer_unknown(const firn_tokenizer *tok)
 {
-    return tok->unknown;
+    return tok ? tok->unknown : -1;
 }
 
 int32_t firn_tokenizer_padding(const firn_tokenizer *tok)
 {
-    return tok->padding;
+    return tok ? tok->padding : -1;
 }
 
 bool firn_tokenizer_adds_bos(const firn_tokenizer *tok)
 {
-    return tok->add_bos && tok->bos >= 0;
+    return tok && tok->add_bos && tok->bos >= 0;
 }
 
 bool firn_tokenizer_adds_eos(const firn_tokenizer *tok)
 {
-    return tok->add_eos && tok->eos >= 0;
+    return tok && tok->add_eos && tok->eos >= 0;
 }
 
 bool firn_token_is_end(const firn_tokenizer *tok, int32_t id)
@@ -668,6 +679,7 @@ bool firn_token_is_end(const firn_tokenizer *tok, int32_t id)
 
 const int32_t *firn_tokenizer_ends(const firn_tokenizer *tok, size_t *n)
 {
-    *n = tok->n_ends;
-    return tok->ends;
+    if (n)
+        *n = tok ? tok->n_ends : 0;
+    return tok ? tok->ends : NULL;
 }

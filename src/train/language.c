@@ -351,7 +351,7 @@ const firn_encoder *firn_language_encoder(firn_language *language)
 
 const firn_tokenizer *firn_language_tokenizer(const firn_language *language)
 {
-    return language->tokenizer;
+    return language ? language->tokenizer : NULL;
 }
 
 /* ---- asking ---- */
@@ -448,10 +448,12 @@ firn_status firn_language_sequences(firn_language *l, const char *json, size_t s
 
 void firn_sequences_free(firn_context *ctx, firn_sequences *sequences)
 {
-    for (size_t i = 0; i < sequences->n; i++) {
+    for (size_t i = 0; sequences && i < sequences->n; i++) {
         firn_free(ctx, sequences->items[i].tokens);
         firn_free(ctx, sequences->items[i].trained);
     }
+    if (!sequences)
+        return;
     firn_free(ctx, sequences->items);
     *sequences = (firn_sequences){NULL, 0};
 }

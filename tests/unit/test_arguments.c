@@ -873,11 +873,12 @@ static char *slurp(const char *path)
     return text;
 }
 
-/* Every function that include/firn declares is called in this file or in test_sizes.c. */
+/* Every function that include/firn declares is called in this file, in test_null_text.c or in test_sizes.c. */
 static void every_call_is_here(void **state)
 {
     char *here = slurp(FIRN_SOURCE_DIR "/tests/unit/test_arguments.c"),
-         *there = slurp(FIRN_SOURCE_DIR "/tests/unit/test_sizes.c");
+         *there = slurp(FIRN_SOURCE_DIR "/tests/unit/test_sizes.c"),
+         *texts = slurp(FIRN_SOURCE_DIR "/tests/unit/test_null_text.c");
     DIR *dir = opendir(FIRN_SOURCE_DIR "/include/firn");
     int n = 0;
 
@@ -896,13 +897,14 @@ static void every_call_is_here(void **state)
                    (name[-1] == '_' || (name[-1] >= '0' && name[-1] <= '9') || (name[-1] >= 'a' && name[-1] <= 'z')))
                 name--;
             snprintf(call, sizeof call, "%.*s(", (int)(open - name), name);
-            if (!strstr(here, call) && !strstr(there, call))
+            if (!strstr(here, call) && !strstr(there, call) && !strstr(texts, call))
                 fail_msg("%s%s) is not tried here", e->d_name, call);
             n++;
         }
         free(text);
     }
     closedir(dir);
+    free(texts);
     free(here);
     free(there);
     assert_true(n > 180);
