@@ -57,6 +57,8 @@ static void lay_out(stretch_list *list, firn_weight_group *group)
 {
     int n = 0;
 
+    if (list->n == 0)
+        return;
     qsort(list->items, list->n, sizeof *list->items, by_place);
     for (size_t i = 0; i < list->n; i++) {
         firn_stretch *before = n ? &list->items[n - 1] : NULL;
