@@ -247,6 +247,8 @@ static void explain(firn_sampler *s, const json_t *object)
     }
     if (!assistant && c->no_assistant++ == 0)
         note(s, "has no assistant message (roles: %s%s)", firn_text_cstr(&roles), i > 6 ? ", ..." : "");
+    else if (assistant && c->untrained - c->no_assistant == 1 && (int64_t)s->packed.n < s->context)
+        note(s, "has nothing to train on: what is to be said is empty");
     else if (assistant && c->untrained - c->no_assistant == 1)
         note(s, "has nothing to train on within %lld tokens", (long long)s->context);
     firn_text_free(&roles);

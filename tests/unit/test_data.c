@@ -128,6 +128,8 @@ static void bad_lines_are_pointed_at(void **state)
          "nothing is left to train on in d.jsonl: d.jsonl:1 has no assistant message (roles: user, tool)", 0},
         {"{\"prompt\":\"abcdefghijklmnopqrst\",\"completion\":\"z\"}",
          "nothing is left to train on in d.jsonl: d.jsonl:1 has nothing to train on within 16 tokens", 0},
+        {"{\"prompt\":\"ab\",\"completion\":\"\"}",
+         "nothing is left to train on in d.jsonl: d.jsonl:1 has nothing to train on: what is to be said is empty", 0},
         {"{\"text\":\"ok\"}\n{\"text\": 3}", "d.jsonl:2:10: expected \"text\" to be a string", 0},
         {"[1]", "d.jsonl:1:2: expected a JSON object { ... } with messages, prompt and completion, or text", 0},
         {"{\"text\":\"a\"", "d.jsonl:1:11: expected one JSON object: '}' expected near end of file", 0},
