@@ -67,6 +67,7 @@ typedef struct {
 /* Any bytes; text of 4 GiB or more is refused. */
 FIRN_API firn_status firn_tokenize(firn_context *ctx, const firn_tokenizer *tok, const char *text, size_t n,
                                    unsigned flags, firn_tokens *out);
+/* NULL for either is fine: nothing is freed. */
 FIRN_API void firn_tokens_free(firn_context *ctx, firn_tokens *tokens);
 
 /* ---- ids to text ---- */
@@ -158,6 +159,7 @@ typedef struct {
  * line, or the template refuses it; the sentence names the place. */
 FIRN_API firn_status firn_language_sequences(firn_language *language, const char *json, size_t size, int64_t window,
                                              firn_sequences *sequences);
+/* NULL for either is fine: nothing is freed. */
 FIRN_API void firn_sequences_free(firn_context *ctx, firn_sequences *sequences);
 
 /* The tokens that a model is asked with: a list of messages, or a line as above, through the template with its

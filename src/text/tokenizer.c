@@ -36,7 +36,7 @@ static firn_status append(firn_context *ctx, firn_tokens *out, int32_t id, size_
 
 void firn_tokens_free(firn_context *ctx, firn_tokens *tokens)
 {
-    if (!tokens)
+    if (!ctx || !tokens)
         return;
     firn_free(ctx, tokens->ids);
     firn_free(ctx, tokens->spans);

@@ -19,6 +19,10 @@ firn_status firn_dataset_open(firn_language *language, const firn_dataset_option
     *dataset = NULL;
     FIRN_TRY(FIRN_TAKE(ctx, firn_dataset_options, preferences, options, &o));
     FIRN_EXPECT(ctx, o.sources && o.n_sources > 0, "a data set needs a source");
+    for (int i = 0; i < o.n_sources; i++)
+        FIRN_EXPECT(ctx, o.sources[i], "source %d of the data set is null", i);
+    for (int i = 0; o.fields && i < o.n_fields; i++)
+        FIRN_EXPECT(ctx, o.fields[i], "field %d of the data set is null", i);
     firn_data_spec spec = {.sources = o.sources,
                            .n_sources = o.n_sources,
                            .fields = o.fields,

@@ -448,12 +448,12 @@ firn_status firn_language_sequences(firn_language *l, const char *json, size_t s
 
 void firn_sequences_free(firn_context *ctx, firn_sequences *sequences)
 {
-    for (size_t i = 0; sequences && i < sequences->n; i++) {
+    if (!ctx || !sequences)
+        return;
+    for (size_t i = 0; i < sequences->n; i++) {
         firn_free(ctx, sequences->items[i].tokens);
         firn_free(ctx, sequences->items[i].trained);
     }
-    if (!sequences)
-        return;
     firn_free(ctx, sequences->items);
     *sequences = (firn_sequences){NULL, 0};
 }

@@ -58,6 +58,9 @@ static void tokenizers(void **state)
     NAMED(firn_tokenize(ctx, tok, NULL, 1, 0, &tokens), "text is NULL for no bytes only");
     assert_int_equal(firn_tokenize(ctx, tok, NULL, 0, ~0u, &tokens), FIRN_OK);
     NAMED(firn_tokenize(ctx, tok, "a", SIZE_MAX, 0, &tokens), "less than 4 GiB");
+    assert_int_equal(firn_tokenize(ctx, tok, "a", 1, 0, &tokens), FIRN_OK);
+    firn_tokens_free(NULL, &tokens); /* whose memory it is nobody says: it stays */
+    assert_non_null(tokens.ids);
     firn_tokens_free(ctx, &tokens);
     firn_tokens_free(ctx, &tokens);
     firn_tokens_free(ctx, NULL);
@@ -137,6 +140,10 @@ static void languages(void **state)
         if (firn_language_sequences(language, line, sizeof line - 1, (int64_t[]){0, -1, INT64_MIN}[i], &sequences) ==
             FIRN_OK)
             firn_sequences_free(ctx, &sequences);
+    assert_int_equal(firn_language_sequences(language, line, sizeof line - 1, 100, &sequences), FIRN_OK);
+    firn_sequences_free(NULL, &sequences); /* whose memory it is nobody says: it stays */
+    assert_non_null(sequences.items);
+    firn_sequences_free(ctx, &sequences);
     firn_sequences_free(ctx, &sequences);
     firn_sequences_free(ctx, NULL);
     REFUSED(firn_language_prompt(NULL, line, sizeof line - 1, &prompt));
@@ -160,6 +167,14 @@ static void data_sets(void **state)
     o.n_sources = -1;
     NAMED(firn_dataset_open(language, &o, &d), "a data set needs a source");
     o.n_sources = 1;
+    o.sources = (const char *const[]){NULL};
+    NAMED(firn_dataset_open(language, &o, &d), "source 0 of the data set is null");
+    o.sources = sources;
+    o.fields = (const char *const[]){"messages=dialog", NULL};
+    o.n_fields = 2;
+    NAMED(firn_dataset_open(language, &o, &d), "field 1 of the data set is null");
+    o.fields = NULL;
+    o.n_fields = 0;
     assert_int_equal(firn_dataset_open(language, &o, &d), FIRN_OK);
     firn_dataset_close(NULL);
     assert_int_equal(firn_dataset_count(NULL), 0);
