@@ -25,6 +25,20 @@ static uint32_t load_be(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/* Round t of 6.2.2, where s[(k - t) mod 8] is the standard's variable number k (a is 0, h is 7): the variables move on
+ * by counting, not by copying. t mod 8 is a constant in each of the unrolled rounds. */
+static inline void one_round(uint32_t s[8], unsigned t, uint32_t k_and_w)
+{
+#define S(k) s[((k)-t) & 7]
+    const uint32_t e = S(4), a = S(0);
+    const uint32_t t1 = S(7) + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & S(5)) ^ (~e & S(6))) + k_and_w;
+    const uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & S(1)) ^ (a & S(2)) ^ (S(1) & S(2)));
+
+    S(3) += t1;
+    S(7) = t1 + t2;
+#undef S
+}
+
 static void compress(uint32_t state[8], const uint8_t block[64])
 {
     uint32_t w[64], s[8];
@@ -35,13 +49,15 @@ static void compress(uint32_t state[8], const uint8_t block[64])
         w[t] = w[t - 16] + w[t - 7] + (rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3) +
                (rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10);
     memcpy(s, state, sizeof s);
-    for (int t = 0; t < 64; t++) {
-        const uint32_t e = s[4], a = s[0];
-        const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & s[5]) ^ (~e & s[6])) + K[t] + w[t];
-        const uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += t1;
-        s[0] = t1 + t2;
+    for (int t = 0; t < 64; t += 8) {
+        one_round(s, 0, K[t] + w[t]);
+        one_round(s, 1, K[t + 1] + w[t + 1]);
+        one_round(s, 2, K[t + 2] + w[t + 2]);
+        one_round(s, 3, K[t + 3] + w[t + 3]);
+        one_round(s, 4, K[t + 4] + w[t + 4]);
+        one_round(s, 5, K[t + 5] + w[t + 5]);
+        one_round(s, 6, K[t + 6] + w[t + 6]);
+        one_round(s, 7, K[t + 7] + w[t + 7]);
     }
     for (int i = 0; i < 8; i++)
         state[i] += s[i];
