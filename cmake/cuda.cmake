@@ -16,12 +16,11 @@ set(gencode)
 foreach(arch ${FIRN_CUDA_ARCHITECTURES})
     list(APPEND gencode -gencode arch=compute_${arch},code=sm_${arch})
 endforeach()
-file(GLOB kernels CONFIGURE_DEPENDS src/gpu/kernels/*.metal)
-file(GLOB headers CONFIGURE_DEPENDS src/gpu/kernels/*.h src/cuda/kernels/*.h src/format/*.h src/op/elementary.h)
+file(GLOB own_headers CONFIGURE_DEPENDS src/cuda/kernels/*.h)
 set(images)
 set(declarations)
 set(rows)
-# image(LIBRARY SUFFIX [DEFINITION]): the fat binary of a kernel file.
+# firn_cuda_image(SOURCE SUFFIX [-D...]): the fat binary of a kernel file, and its name in images.c.
 function(firn_cuda_image source suffix)
     get_filename_component(name ${source} NAME_WE)
     set(out ${CMAKE_BINARY_DIR}/cuda/${name}${suffix})
@@ -30,13 +29,13 @@ function(firn_cuda_image source suffix)
         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/embed_cuda.py ${ARGN} ${CMAKE_SOURCE_DIR}/src ${source} ${out}.cu
         # 550: the matrix instruction's rows that are not used
         COMMAND ${FIRN_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin -diag-suppress 550 ${gencode} -o ${out}.fatbin ${out}.cu
-        DEPENDS ${source} ${headers} ${CMAKE_SOURCE_DIR}/cmake/embed_cuda.py ${CMAKE_SOURCE_DIR}/src/cuda/msl.cuh
+        DEPENDS ${source} ${FIRN_GPU_HEADERS} ${own_headers} ${CMAKE_SOURCE_DIR}/cmake/embed_cuda.py ${CMAKE_SOURCE_DIR}/src/cuda/msl.cuh
         VERBATIM)
     set(images ${images} ${out}.fatbin PARENT_SCOPE)
     string(APPEND declarations "__asm__(\".section .rodata\\n.balign 64\\nfirn_cuda_${name}${suffix}:\\n.incbin \\\"${out}.fatbin\\\"\\n.previous\\n\");\nextern const unsigned char firn_cuda_${name}${suffix}[];\n")
     set(declarations "${declarations}" PARENT_SCOPE)
 endfunction()
-foreach(source ${kernels})
+foreach(source ${FIRN_GPU_KERNELS})
     firn_cuda_image(${source} "")
     get_filename_component(name ${source} NAME_WE)
     if(name MATCHES "^(mul_mat|out_prod)$")

@@ -8,17 +8,14 @@ __global__ function for every kernel and every instantiation that has a host nam
     kernel_x(args by value, uint3 of the grid's size, pointers ...)
 
 Grids have one dimension, since CUDA's second and third end at 65535; the kernel takes it apart. Pointers come last, since
-a kernel may take fewer than are bound. Words of MSL that are left
-are in src/cuda/msl.cuh."""
+a kernel may take fewer than are bound. Words of MSL that are left are in src/cuda/msl.cuh."""
 import os
 import re
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-ATTRIBUTE = r"\[\[\s*([a-z_]+)\s*(?:\(((?:[^()\]]|\([^()]*\))*)\))?\s*\]\]"
-# MSL has no double: a literal without a suffix is a float.
-LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
+from kernel_text import ATTRIBUTE, flatten, past, split, without_literals_of_double
+
 GROUP = ["blockIdx.x % grid.x", "blockIdx.x / grid.x % grid.y", "blockIdx.x / grid.x / grid.y"]
 VECTORS = {  # by the number of components that the parameter has
     "threadgroup_position_in_grid": ["blockIdx.x", None, f"msl_uint3({', '.join(GROUP)})"],
@@ -36,20 +33,12 @@ VALUES = {
 }
 
 
-def flatten(root, path, seen):
-    """Each header of ours once (tables, .def, as often as they are read), no others; one of gpu/kernels that cuda/kernels has too is read there."""
-    lines = [f'# 1 "{os.path.relpath(path, root)}"']
-    with open(path) as file:
-        for number, line in enumerate(file.read().split("\n"), 1):
-            include = re.match(r'\s*#\s*include\s*(["<])([^">]+)', line)
-            if include and include[1] == '"' and (include[2].endswith(".def") or include[2] not in seen):
-                seen.add(include[2])
-                own = os.path.join(root, include[2].replace("gpu/kernels/", "cuda/kernels/"))
-                lines += flatten(root, own if os.path.exists(own) else os.path.join(root, include[2]), seen)
-                lines.append(f'# {number + 1} "{os.path.relpath(path, root)}"')
-            else:
-                lines.append("" if include else line)
-    return lines
+def read(root, source):
+    """With its headers; one of gpu/kernels that cuda/kernels has too is read there. No headers of a system's."""
+    def place(name):
+        own = name.replace("gpu/kernels/", "cuda/kernels/")
+        return own if os.path.exists(os.path.join(root, own)) else name
+    return re.sub(r"^\s*#\s*include\b[^\n]*", "", "\n".join(flatten(root, source, place)), flags=re.M)
 
 
 def preprocess(text, defines):
@@ -58,30 +47,7 @@ def preprocess(text, defines):
     run = subprocess.run(command, input=text, capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stderr)
-    return "\n".join(l if l.startswith("#") else LITERAL.sub(r"\1f", l) for l in run.stdout.split("\n"))
-
-
-def past(text, at, opening, closing):
-    """Just past the bracket that closes text[at]."""
-    depth = 0
-    while True:
-        depth += (text[at] == opening) - (text[at] == closing)
-        at += 1
-        if depth == 0:
-            return at
-
-
-def split(text):
-    """At commas outside brackets."""
-    parts, depth, part = [], 0, ""
-    for c in text:
-        depth += (c in "([{<") - (c in ")]}>")
-        if c == "," and depth == 0:
-            parts.append(part)
-            part = ""
-        else:
-            part += c
-    return [p.strip() for p in parts + [part] if p.strip()]
+    return without_literals_of_double(run.stdout)
 
 
 def spaces_away(text):
@@ -156,7 +122,7 @@ def translate(text):
 def main():
     root, source, out = [a for a in sys.argv[1:] if not a.startswith("-")]
     defines = [a for a in sys.argv[1:] if a.startswith("-D")]
-    text, launchers = translate(preprocess("\n".join(flatten(root, source, set())), defines))
+    text, launchers = translate(preprocess(read(root, source), defines))
     with open(out, "w") as file:
         file.write('#include "cuda/msl.cuh"\nextern __shared__ __align__(16) unsigned char firn_shared[];\n' + text + "\n" + "\n".join(launchers) + "\n")
 

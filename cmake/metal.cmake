@@ -16,17 +16,15 @@ enable_language(OBJC)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(FIRN_METAL_SOURCES src/metal/metal.c src/metal/runtime.m)
-file(GLOB FIRN_METAL_KERNELS CONFIGURE_DEPENDS src/gpu/kernels/*.metal)
-file(GLOB FIRN_METAL_HEADERS CONFIGURE_DEPENDS src/gpu/kernels/*.h src/gpu/kernels/*.def src/format/*.h src/op/elementary.h src/op/elementwise.def)
 set(FIRN_METAL_TEXTS)
-foreach(source ${FIRN_METAL_KERNELS})
+foreach(source ${FIRN_GPU_KERNELS})
     get_filename_component(name ${source} NAME_WE)
     set(text ${CMAKE_BINARY_DIR}/metal/${name}.metal)
     set(code ${CMAKE_BINARY_DIR}/metal/${name}.c)
     add_custom_command(OUTPUT ${text} ${code}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/metal
         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/embed_metal.py ${CMAKE_SOURCE_DIR}/src ${source} ${text} ${code}
-        DEPENDS ${source} ${FIRN_METAL_HEADERS} ${CMAKE_SOURCE_DIR}/cmake/embed_metal.py)
+        DEPENDS ${source} ${FIRN_GPU_HEADERS} ${CMAKE_SOURCE_DIR}/cmake/embed_metal.py)
     list(APPEND FIRN_METAL_TEXTS ${text})
     list(APPEND FIRN_METAL_SOURCES ${code})
 endforeach()

@@ -55,9 +55,10 @@ static char *read_all(const char *path)
 /* Of the tools, so that a cache never holds what others made. */
 static uint64_t hash_of_tools(uint64_t h)
 {
-    static const char *const files[] = {"metal2cpp.py", "unit.h",       "msl/metal_stdlib",   "msl/types.h",
-                                        "msl/math.h",   "msl/vector.h", "msl/simd.h",         "msl/simdgroup_matrix.h",
-                                        "msl/launch.h", "msl/words.h",  "count_operations.py"};
+    static const char *const files[] = {
+        "metal2cpp.py", "unit.h",       "msl/metal_stdlib",    "msl/types.h",
+        "msl/math.h",   "msl/vector.h", "msl/simd.h",          "msl/simdgroup_matrix.h",
+        "msl/launch.h", "msl/words.h",  "count_operations.py", "../../cmake/kernel_text.py"};
     char path[512];
 
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -12,6 +12,9 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../cmake"))
+from kernel_text import ATTRIBUTE, past, split, without_literals_of_double
+
 CLANG = os.environ.get("MDEV_CLANG", "clang-19")
 
 KINDS = {
@@ -29,9 +32,6 @@ KINDS = {
     "simdgroups_per_threadgroup": "MDEV_SIMDGROUPS_PER_THREADGROUP",
     "threads_per_simdgroup": "MDEV_THREADS_PER_SIMDGROUP",
 }
-ATTRIBUTE = r"\[\[\s*([a-z_]+)\s*(?:\(((?:[^()\]]|\([^()]*\))*)\))?\s*\]\]"
-# MSL has no double: a literal without a suffix is a float.
-LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
 
 
 def fail(source, text, at, message):
@@ -55,33 +55,7 @@ def preprocess(source, defines):
     if run.returncode:
         sys.exit(run.stderr)
     text = re.sub(r"^\s*#pragma[^\n]*", "", run.stdout, flags=re.M)
-    return "\n".join(l if l.startswith("#") else LITERAL.sub(r"\1f", l) for l in text.split("\n"))
-
-
-def past(text, at, opening, closing):
-    """Just past the bracket that closes text[at]."""
-    depth = 0
-    while True:
-        if text[at] == opening:
-            depth += 1
-        elif text[at] == closing:
-            depth -= 1
-            if depth == 0:
-                return at + 1
-        at += 1
-
-
-def split(text):
-    """At commas outside brackets."""
-    parts, depth, part = [], 0, ""
-    for c in text:
-        depth += (c in "([{<") - (c in ")]}>")
-        if c == "," and depth == 0:
-            parts.append(part)
-            part = ""
-        else:
-            part += c
-    return [p.strip() for p in parts + [part] if p.strip()]
+    return without_literals_of_double(text)
 
 
 def check_types(source, text, at, numbers):
