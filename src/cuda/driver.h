@@ -43,8 +43,6 @@
     CALL(ModuleLoadData, cuModuleLoadData)                                                                             \
     CALL(ModuleUnload, cuModuleUnload)                                                                                 \
     CALL(ModuleGetFunction, cuModuleGetFunction)                                                                       \
-    CALL(FuncSetAttribute, cuFuncSetAttribute)                                                                         \
-    CALL(FuncGetAttribute, cuFuncGetAttribute)                                                                         \
     CALL(LaunchKernel, cuLaunchKernel)
 
 typedef struct {

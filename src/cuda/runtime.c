@@ -32,7 +32,7 @@ struct firn_gpu_runtime {
     uint64_t n_points[QUEUES];
     CUmodule *modules; /* [n_libraries][2]: the second of precision bf16 */
     CUfunction *pipelines;
-    int n_libraries, n_pipelines;
+    int n_libraries;
     CUevent begin, end;
     bool busy; /* begin is recorded, end is not */
     uint64_t n_committed;
@@ -169,7 +169,6 @@ static firn_gpu_runtime *start(firn_context *ctx, int number, int n_libraries, i
         return NULL;
     r->ctx = ctx;
     r->n_libraries = n_libraries;
-    r->n_pipelines = n_pipelines;
     r->modules = firn_alloc_zeroed(ctx, 2 * (size_t)n_libraries, sizeof *r->modules);
     r->pipelines = r->modules ? firn_alloc_zeroed(ctx, (size_t)n_pipelines, sizeof *r->pipelines) : NULL;
     if (r->pipelines && start_device(r, number, error))

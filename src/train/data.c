@@ -235,6 +235,18 @@ static void say_ignored(firn_data *d, const firn_text *ignored)
         firn_text_printf(&d->notes, "not read, because nothing says that they are data: %s\n", firn_text_cstr(ignored));
 }
 
+/* What was read becomes the caller's, or goes when something failed or it leaves nothing to train on. */
+static firn_status hand_over(firn_data *d, firn_status s, const firn_data_spec *spec, int64_t context, firn_data **data)
+{
+    if (s == FIRN_OK && !spec->keep_empty)
+        s = expect_samples(d, context);
+    if (s != FIRN_OK)
+        firn_data_destroy(d);
+    else
+        *data = d;
+    return s;
+}
+
 firn_status firn_data_load(firn_context *ctx, const firn_data_spec *spec, const firn_encoder *encoder, int64_t context,
                            firn_data **data)
 {
@@ -264,13 +276,7 @@ firn_status firn_data_load(firn_context *ctx, const firn_data_spec *spec, const 
         firn_sampler_free(&r.sampler);
     }
     firn_text_free(&ignored);
-    if (s == FIRN_OK && !spec->keep_empty)
-        s = expect_samples(d, context);
-    if (s != FIRN_OK)
-        firn_data_destroy(d);
-    else
-        *data = d;
-    return s;
+    return hand_over(d, s, spec, context, data);
 }
 
 static firn_status name_memory(firn_data *d, const char *name, size_t size)
@@ -308,13 +314,7 @@ firn_status firn_data_parse(firn_context *ctx, const char *name, const void *byt
         s = d->notes.status;
     if (s == FIRN_OK)
         s = firn_store_finish(d->store, d, false);
-    if (s == FIRN_OK && !spec->keep_empty)
-        s = expect_samples(d, context);
-    if (s != FIRN_OK)
-        firn_data_destroy(d);
-    else
-        *data = d;
-    return s;
+    return hand_over(d, s, spec, context, data);
 }
 
 void firn_data_destroy(firn_data *data)

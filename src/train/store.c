@@ -182,11 +182,6 @@ firn_status firn_store_add(firn_store *s, firn_sample sample, const uint32_t *to
     return FIRN_OK;
 }
 
-size_t firn_store_samples(const firn_store *s)
-{
-    return s->n_samples;
-}
-
 static firn_status write_rest(firn_store *s, const firn_data *data)
 {
     const trailer t = {.n_tokens = s->n_tokens,

@@ -21,7 +21,6 @@ void firn_store_destroy(firn_store *store); /* NULL is fine */
 /* True when the cache has it: samples, tokens, counts and notes of `data` are then set. */
 firn_status firn_store_find(firn_store *store, firn_data *data, bool *found);
 firn_status firn_store_add(firn_store *store, firn_sample sample, const uint32_t *tokens);
-size_t firn_store_samples(const firn_store *store);
 /* Ends the adding, and sets samples and tokens of `data`, whose counts and notes are written with them when `keep` or
  * when they are too many for memory. */
 firn_status firn_store_finish(firn_store *store, firn_data *data, bool keep);
