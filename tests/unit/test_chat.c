@@ -2,22 +2,7 @@
 #include "unit/unit.h"
 
 #include "unit/chat.h"
-
-static firn_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
+#include "unit/context.h"
 
 static const char *const end_tokens[] = {"<e>", "</s>"};
 

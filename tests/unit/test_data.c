@@ -6,26 +6,11 @@
 #include "train/options.h"
 #include "train/schedule.h"
 #include "unit/byte_encoder.h"
+#include "unit/context.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static firn_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
 
 static firn_status parse_n(const char *text, size_t n, int64_t context, bool add_bos, firn_data **data)
 {

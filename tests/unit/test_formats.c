@@ -3,26 +3,11 @@
 #include "unit/unit.h"
 
 #include "unit/byte_encoder.h"
+#include "unit/context.h"
 
 #include <stdlib.h>
 #include <zlib.h>
 #include <zstd.h>
-
-static firn_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
 
 static firn_status parse_as(const char *name, const void *bytes, size_t n, const firn_data_spec *spec, firn_data **data)
 {

@@ -1,6 +1,7 @@
 /* The Jinja engine: the features one by one (tests/data/jinja/features.json: ours, made by scripts/gen-jinja-cases.py
  * with jinja2), the templates of real models where ../shared lies beside the repository, limits, and failing
  * allocations. */
+#include "unit/context.h"
 #include "unit/unit.h"
 
 #include "core/file.h"
@@ -9,22 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static firn_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
 
 static const struct tm fixed_time = {
     .tm_year = 126, .tm_mon = 0, .tm_mday = 2, .tm_hour = 3, .tm_min = 4, .tm_sec = 5, .tm_wday = 5, .tm_yday = 1};

@@ -1,22 +1,7 @@
 /* Messages as people's data have them, brought to the form that a template takes, and what of them is trained. The
  * lines are those that users of other tools reported as faults, or their like; the templates do what real ones do. */
 #include "unit/chat.h"
-
-static firn_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
+#include "unit/context.h"
 
 static const char *const ends[] = {"<e>"};
 

@@ -1,6 +1,7 @@
 /* Every template in ../shared/ref/chat: each turn is trained on what the model is asked, and on what the template adds
  * to it. What is expected comes from renderings of prefixes made here, with messages written in each template's own
  * form; nothing is shared with the code that finds the turns but the Jinja engine. */
+#include "unit/context.h"
 #include "unit/unit.h"
 
 #include "core/file.h"
@@ -9,22 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static firn_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
 
 /* ---- the templates ---- */
 
