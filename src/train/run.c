@@ -716,11 +716,16 @@ static firn_status expect_same(firn_run *run, const firn_run_record *was)
 static firn_status resume_run(firn_run *run, const char *folder, const firn_train_options *options,
                               firn_train_result *result)
 {
+    const bool dry = run->flags & FIRN_TRAIN_DRY_RUN;
     firn_run_record was;
 
+    /* The lock comes first: one who writes the folder may not have written run.json yet, or may be about to. Only where
+     * the folder cannot be written or is none does it come second, so that a folder without a run is told as that. */
+    if (!dry && access(folder, W_OK | X_OK) == 0)
+        FIRN_TRY(firn_lock_folder(run->ctx, folder, &run->lock));
     FIRN_TRY(firn_run_record_read(&run->arena, folder, &was));
     FIRN_TRY(firn_full_path(run->ctx, folder, run->folder));
-    if (!(run->flags & FIRN_TRAIN_DRY_RUN))
+    if (!dry && !run->lock)
         FIRN_TRY(firn_lock_folder(run->ctx, folder, &run->lock));
     run->record.options = was.options;
     FIRN_TRY(merge(run, options));

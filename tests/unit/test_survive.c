@@ -144,6 +144,28 @@ static void the_second_writer_of_a_file_is_refused(void **state)
                    "firn: peft is being written by process %ld: wait until that ends, or take another folder\n");
 }
 
+/* The first process takes the folder before it writes run.json: the second must hear of the process, not of a folder
+ * that holds no run. */
+static void a_run_that_begins_is_told_from_none(void **state)
+{
+    char sentence[160];
+
+    (void)state;
+    assert_int_equal(mkdir(path_of("begun"), 0777), 0);
+    const int fd = hold("begun/firn.lock");
+    snprintf(sentence, sizeof sentence,
+             "firn: begun is being written by process %ld: wait until that ends, or take another folder\n",
+             (long)getpid());
+    assert_int_equal(firn("finetune --resume begun"), 1);
+    assert_string_equal(err, sentence);
+    close(fd);
+    assert_int_equal(firn("finetune --resume begun"), 1);
+    assert_string_equal(err, "firn: begun holds no run: there is no run.json in it\n");
+    assert_false(is_there("begun/firn.lock"));
+    assert_int_equal(firn("finetune --resume nowhere"), 1);
+    assert_string_equal(err, "firn: nowhere holds no run: there is no run.json in it\n");
+}
+
 static void a_refused_command_leaves_no_folder(void **state)
 {
     (void)state;
@@ -373,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_run_in_a_folder_is_refused),
         cmocka_unit_test(the_second_writer_of_a_file_is_refused),
+        cmocka_unit_test(a_run_that_begins_is_told_from_none),
         cmocka_unit_test(a_refused_command_leaves_no_folder),
         cmocka_unit_test(closed_descriptors_get_no_text_into_files),
         cmocka_unit_test(logs_never_stop_a_run),
