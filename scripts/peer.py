@@ -12,6 +12,56 @@ def nmse(x, reference):
     return float(((x - reference) ** 2).sum() / (reference ** 2).sum())
 
 
+def scale_tensors(path, chosen, factor):
+    """Multiplies the F32 tensors of a GGUF file whose names match, in place."""
+    with open(path, "rb") as f:
+        data = f.read()
+    at = 4
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}    # bytes of a key's value, by its type
+
+    def number(n=4):
+        nonlocal at
+        at += n
+        return int.from_bytes(data[at - n:at], "little")
+
+    def text():
+        nonlocal at
+        n = number(8)
+        at += n
+        return data[at - n:at]
+
+    def skip(kind):
+        nonlocal at
+        if kind == 8:
+            text()
+        elif kind == 9:
+            kind, n = number(), number(8)
+            for _ in range(n):
+                skip(kind)
+        else:
+            at += sizes[kind]
+
+    number()
+    n_tensors, n_keys = number(8), number(8)
+    for _ in range(n_keys):
+        text()
+        skip(number())
+    found = []
+    for _ in range(n_tensors):
+        name, ne = text().decode(), [number(8) for _ in range(number())]
+        kind, offset = number(), number(8)
+        if chosen.fullmatch(name):
+            assert kind == 0, f"{name} is not F32"
+            found.append((offset, int(np.prod(ne))))
+    begin = (at + 31) // 32 * 32
+    with open(path, "r+b") as f:
+        for offset, n in found:
+            values = np.frombuffer(data, "<f4", n, begin + offset) * np.float32(factor)
+            f.seek(begin + offset)
+            f.write(values.astype("<f4").tobytes())
+    return len(found)
+
+
 class Firn:
     def __init__(self, program):
         self.program = program

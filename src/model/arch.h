@@ -170,7 +170,8 @@ typedef struct firn_arch {
     bool shared_count;       /* times expert_shared_count */
 
     /* ends */
-    bool per_layer_inputs; /* keys may say that blocks have embeddings of their own: refused */
+    bool per_layer_inputs; /* keys may say that blocks have embeddings of their own, and that the last ones attend to
+                              the keys and values of earlier ones; see handed.h */
     bool output_scale;     /* the stream behind a block is multiplied by layer_output_scale where that is there */
     float softcap;       /* logits become c tanh(logits / c), c by final_logit_softcapping or else this; 0: they stay */
     bool embedding_root; /* the embedding is multiplied by sqrt(n_embd) */

@@ -1,7 +1,11 @@
-/* Gemma 4: the mixture (26B-A4B) and the dense models (12B, 31B). Blocks with a window and blocks without one have
- * heads of different sizes; in the latter only the first quarter of the pairs rotates (rope_freqs holds 1e30 for the
- * rest), and some have no attn_v: v is what attn_k gives, normed otherwise. Norms before and behind both parts, scores
- * as they are, experts beside a dense feed-forward, logits within a bound, which is 30 where the file does not say.
+/* Gemma 4: the mixture (26B-A4B), the dense models (12B, 31B) and the small ones (E2B, E4B). Blocks with a window and
+ * blocks without one have heads of different sizes; in the latter only the first quarter of the pairs rotates
+ * (rope_freqs holds 1e30 for the rest), and some have no attn_v: v is what attn_k gives, normed otherwise. Norms before
+ * and behind both parts, scores as they are, experts beside a dense feed-forward, logits within a bound, which is 30
+ * where the file does not say.
+ *
+ * The small ones feed each block with embeddings of its own, and their last blocks have no keys: they attend to those
+ * of the last two blocks that have some, of which the first has a window and the second has none.
  *
  * GELU is its tanh form, computed; llama.cpp on the CPU looks it up in a table of half precision. Facts: llama.cpp's
  * gemma4, October 2026. */
@@ -34,5 +38,5 @@ const firn_arch firn_arch_gemma4 = {
     .output = FIRN_OPTIONAL,
     .own_factors = true,
     .hf = {.experts = "experts", .router = "router.proj"},
-    .verified = "gemma4 gemma4-moe gemma4-moe-q4_0",
+    .verified = "gemma4 gemma4-e gemma4-moe gemma4-moe-q4_0",
 };

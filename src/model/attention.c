@@ -58,6 +58,14 @@ static firn_tensor *late_bias(firn_builder *u, firn_tensor *x, firn_tensor_id id
     return firn_add(u->g, x, firn_reshape(u->g, bias, 2, (int64_t[]){hd, n_head}));
 }
 
+/* All rows of a cache, as heads. */
+static firn_tensor *cached(firn_builder *u, firn_tensor *cache, int64_t hd, int64_t n_head)
+{
+    return cache ? firn_view(u->g, cache, 3, (int64_t[]){hd, n_head, u->block->kind.n_cache},
+                             (int64_t[]){4, 4 * hd, cache->nb[1]}, 0)
+                 : NULL;
+}
+
 firn_tensor *firn_build_through_cache(firn_builder *u, firn_tensor *x, firn_tensor *cache, int64_t hd, int64_t n_head)
 {
     firn_graph *g = u->g;
@@ -65,10 +73,7 @@ firn_tensor *firn_build_through_cache(firn_builder *u, firn_tensor *x, firn_tens
     if (!cache)
         return x;
     firn_tensor *row = firn_reshape(g, firn_cont(g, x), 2, (int64_t[]){hd * n_head, u->n});
-    firn_tensor *all = firn_set_rows(g, cache, row, u->block->row);
-    return all ? firn_view(g, all, 3, (int64_t[]){hd, n_head, u->block->kind.n_cache},
-                           (int64_t[]){4, 4 * hd, all->nb[1]}, 0)
-               : NULL;
+    return cached(u, firn_set_rows(g, cache, row, u->block->row), hd, n_head);
 }
 
 /* Values [first, first + n) of each head. */
@@ -88,7 +93,12 @@ firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
     const int64_t q_rows = (u->model->arch->q_gated ? 2 : 1) * hk;
     firn_tensor *q, *k, *v, *qs;
 
-    if (blk->weight[FIRN_T_ATTN_QKV]) {
+    if (blk->kind.borrows) {
+        qs = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_Q, x), 0, q_rows, H);
+        q = part(u, qs, 0, hk);
+        k = blk->k_cache ? cached(u, blk->k_cache, hk, G) : blk->keys[0];
+        v = blk->v_cache ? cached(u, blk->v_cache, hv, G) : blk->keys[1];
+    } else if (blk->weight[FIRN_T_ATTN_QKV]) {
         firn_tensor *qkv = firn_build_product(u, FIRN_T_ATTN_QKV, x); /* rows of q, then k, then v */
         qs = firn_build_heads(u, qkv, 0, q_rows, H);
         q = late_bias(u, part(u, qs, 0, hk), FIRN_T_ATTN_Q, hk, H);
@@ -100,12 +110,18 @@ firn_tensor *firn_build_attention(firn_builder *u, firn_tensor *x)
         k = firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_K, x), 0, hk, G);
         v = blk->weight[FIRN_T_ATTN_V] ? firn_build_heads(u, firn_build_product(u, FIRN_T_ATTN_V, x), 0, hv, G) : k;
     }
-    if (u->model->arch->v_norm)
-        v = firn_named(firn_rms_norm(g, v, NULL, hp->norm_eps), "normed v");
     q = prepared(u, q, FIRN_T_ATTN_Q, FIRN_T_ATTN_Q_NORM, hk, H);
-    k = prepared(u, k, FIRN_T_ATTN_K, FIRN_T_ATTN_K_NORM, hk, G);
-    k = firn_build_through_cache(u, k, blk->k_cache, hk, G);
-    v = firn_build_through_cache(u, v, blk->v_cache, hv, G);
+    if (!blk->kind.borrows) {
+        if (u->model->arch->v_norm)
+            v = firn_named(firn_rms_norm(g, v, NULL, hp->norm_eps), "normed v");
+        k = prepared(u, k, FIRN_T_ATTN_K, FIRN_T_ATTN_K_NORM, hk, G);
+        if (blk->kind.lends) {
+            blk->keys[0] = firn_output_of(g, k);
+            blk->keys[1] = firn_output_of(g, v);
+        }
+        k = firn_build_through_cache(u, k, blk->k_cache, hk, G);
+        v = firn_build_through_cache(u, v, blk->v_cache, hv, G);
+    }
 
     firn_tensor *o = firn_attention(g, q, k, v, blk->range, blk->weight[FIRN_T_ATTN_SINKS], hp->attention_scale, 0);
     firn_named(o, "attention");

@@ -59,6 +59,8 @@ firn_block_kind firn_block_kind_of(const firn_model *model, int layer, const fir
     kind.stretched = l->stretched;
     kind.factors = l->factors;
     kind.rope_base = l->rope_base;
+    kind.lends = l->lends && !n_cache;
+    kind.borrows = l->keys_of != layer;
     kind.backward = backward;
     kind.dx = dx;
     for (int i = 0; i < FIRN_T_COUNT; i++) {
@@ -121,12 +123,19 @@ static void make_slots(firn_builder *u)
         k->temperature = firn_slot(g, FIRN_F32, 3, (int64_t[]){1, 1, u->n}, "temperature");
     if (l->mixer != FIRN_MIX_ATTENTION)
         k->first = firn_slot(g, FIRN_I32, 1, &u->n, "first token");
-    if (k->kind.n_cache && l->k_row) {
-        k->row = firn_slot(g, FIRN_I32, 1, &u->n, "cache row");
-        k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->k_row, k->kind.n_cache}, "k cache");
-        if (l->v_row)
-            k->v_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){l->v_row, k->kind.n_cache}, "v cache");
+    const firn_layer *from = &m->layers[l->keys_of];
+    if (k->kind.n_cache && from->k_row) {
+        if (from == l)
+            k->row = firn_slot(g, FIRN_I32, 1, &u->n, "cache row");
+        k->k_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){from->k_row, k->kind.n_cache}, "k cache");
+        if (from->v_row)
+            k->v_cache = firn_slot(g, FIRN_F32, 2, (int64_t[]){from->v_row, k->kind.n_cache}, "v cache");
+    } else if (from != l) {
+        k->keys[0] = firn_slot(g, FIRN_F32, 3, (int64_t[]){l->head_k, l->n_head_kv, u->n}, "borrowed k");
+        k->keys[1] = firn_slot(g, FIRN_F32, 3, (int64_t[]){l->head_v, l->n_head_kv, u->n}, "borrowed v");
     }
+    if (m->hp.n_per_layer)
+        k->input = firn_slot(g, FIRN_F32, 2, (int64_t[]){m->hp.n_per_layer, u->n}, "per-layer input");
     for (int i = 0; i < FIRN_T_COUNT; i++) {
         const firn_gguf_tensor *w = l->weight[i];
         const char *base = firn_tensor_rows[i].base;
@@ -236,6 +245,15 @@ static firn_tensor *attention(firn_builder *u, firn_tensor *x)
     return u->model->arch->attention == FIRN_ATTENTION_MLA ? firn_build_mla(u, x) : firn_build_attention(u, x);
 }
 
+/* What the block's own input adds to the stream. */
+static firn_tensor *own_input(firn_builder *u, firn_tensor *x)
+{
+    firn_tensor *chosen = firn_geglu(u->g, firn_build_product(u, FIRN_T_INP_GATE, x), u->block->input);
+    firn_tensor *y = firn_build_product(u, FIRN_T_PROJ, chosen);
+
+    return firn_named(firn_rms_norm(u->g, y, u->block->weight[FIRN_T_POST_NORM], u->model->hp.norm_eps), "post_norm");
+}
+
 static void forward(firn_builder *u)
 {
     firn_block *k = u->block;
@@ -255,6 +273,8 @@ static void forward(firn_builder *u)
         firn_tensor *h = firn_named(firn_rms_norm(g, x, k->weight[norm], eps), "ffn_norm");
         x = firn_add(g, x, residual(u, firn_build_feed_forward(u, h, x), FIRN_T_POST_FFW_NORM));
     }
+    if (k->input)
+        x = firn_add(g, x, own_input(u, x));
     if (k->weight[FIRN_T_LAYER_OUTPUT_SCALE])
         x = firn_mul(g, x, k->weight[FIRN_T_LAYER_OUTPUT_SCALE]);
     k->y = firn_output(g, firn_named(x, "block output"));
@@ -264,32 +284,47 @@ static firn_status backward(firn_context *ctx, firn_builder *u)
 {
     firn_block *k = u->block;
     firn_graph *g = u->g;
-    firn_tensor *wanted[1 + 2 * FIRN_T_COUNT], *grads[1 + 2 * FIRN_T_COUNT];
-    int n = 0;
+    firn_tensor *wanted[3 + 2 * FIRN_T_COUNT], *grads[3 + 2 * FIRN_T_COUNT];
+    firn_tensor *result[5] = {k->y}, *slope[5];
+    int n = 0, n_results = 1;
 
     FIRN_TRY(firn_graph_status(g));
     k->dy = firn_slot(g, FIRN_F32, 2, (int64_t[]){u->model->hp.n_embd, u->n}, "dy");
-    for (int i = 0; i < 2 && k->router[i]; i++)
+    slope[0] = k->dy;
+    for (int i = 0; i < 2 && k->router[i]; i++) {
         k->drouter[i] = firn_slot(g, FIRN_F32, 1, (int64_t[]){1}, "slope of %s", k->router[i]->name);
+        result[n_results] = k->router[i];
+        slope[n_results++] = k->drouter[i];
+    }
+    for (int i = 0; i < 2 && k->kind.dkeys; i++) {
+        k->dkeys[i] = firn_slot(g, FIRN_F32, 3, k->keys[i]->ne, "gradient of %s that are lent", i ? "values" : "keys");
+        if (k->kind.borrows)
+            continue;
+        result[n_results] = k->keys[i];
+        slope[n_results++] = k->dkeys[i];
+    }
     firn_graph_cut(g);
     for (int i = 0; i < FIRN_T_COUNT; i++)
         if (k->a[i]) {
             wanted[n++] = k->a[i];
             wanted[n++] = k->b[i];
         }
+    for (int i = 0; i < 2 && k->kind.dkeys && k->kind.borrows; i++)
+        wanted[n++] = k->keys[i];
     if (k->kind.dx)
         wanted[n++] = k->x;
     FIRN_EXPECT(ctx, n > 0, "a backward pass needs something to differentiate by");
-    /* What the router's losses add reaches the router's logits within this block; nothing of it passes through y. */
-    FIRN_TRY(firn_graph_grad_all(g, (firn_tensor *[]){k->y, k->router[0], k->router[1]},
-                                 (firn_tensor *[]){k->dy, k->drouter[0], k->drouter[1]}, k->router[0] ? 3 : 1, wanted,
-                                 n, grads));
+    /* What the router's losses add reaches the router's logits within this block, what others do with keys that are
+     * lent reaches these; nothing of it passes through y. */
+    FIRN_TRY(firn_graph_grad_all(g, result, slope, n_results, wanted, n, grads));
     n = 0;
     for (int i = 0; i < FIRN_T_COUNT; i++)
         if (k->a[i]) {
             firn_add_gradient(g, k->da[i], grads[n++]);
             firn_add_gradient(g, k->db[i], grads[n++]);
         }
+    for (int i = 0; i < 2 && k->kind.dkeys && k->kind.borrows; i++)
+        firn_add_gradient(g, k->dkeys[i], grads[n++]);
     if (k->kind.dx)
         k->dx = firn_named(firn_output_of(g, grads[n]), "dx");
     return firn_graph_status(g);

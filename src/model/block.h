@@ -1,6 +1,7 @@
 /* One block of a model as a graph, planned once per kind and bound per block.
  *
  *     y = x + attention(norm(x));  y += feed-forward(norm(y))
+ *     where each block has inputs p of its own: y += norm(proj (gelu(inp_gate y) p); post_norm)
  *
  * Part 0 is the forward pass; part 1, where asked for, takes dy and adds to the adapter's gradients and gives dx. All
  * that changes from block to block or run to run is a slot. Called by session.c and generate.c. */
@@ -25,6 +26,8 @@ typedef struct {
     } t[FIRN_T_COUNT];
     int32_t backward, dx; /* part 1 exists; it gives dx */
     int32_t router_losses;
+    int32_t lends, borrows; /* keys and values, where there is no cache to share */
+    int32_t dkeys;          /* ... with their gradients */
 } firn_block_kind;
 
 typedef struct {
@@ -32,17 +35,21 @@ typedef struct {
     firn_graph *graph;
     firn_plan *plan;
     /* slots */
-    firn_tensor *x;                   /* [d, n_tokens] */
-    firn_tensor *position;            /* I32 [n_tokens], for RoPE */
-    firn_tensor *range;               /* I32 [2, n_tokens], keys that a token sees */
-    firn_tensor *row;                 /* I32 [n_tokens], where keys and values go in the cache */
-    firn_tensor *factors;             /* [n_rot/2], or NULL */
-    firn_tensor *temperature;         /* [1, 1, n_tokens] what q is multiplied by, or NULL */
-    firn_tensor *first;               /* I32 [n_tokens], see CONV_CAUSAL; blocks with a state */
-    firn_tensor *kept[4];             /* what such a block keeps from pass to pass, while generating */
-    firn_tensor *k_cache, *v_cache;   /* [k_row, n_cache], [v_row, n_cache] */
-    firn_tensor *dy;                  /* [d, n_tokens] */
-    firn_tensor *drouter[2];          /* [1] each: the slopes of balance and z */
+    firn_tensor *x;                 /* [d, n_tokens] */
+    firn_tensor *position;          /* I32 [n_tokens], for RoPE */
+    firn_tensor *range;             /* I32 [2, n_tokens], keys that a token sees */
+    firn_tensor *row;               /* I32 [n_tokens], where keys and values go in the cache */
+    firn_tensor *factors;           /* [n_rot/2], or NULL */
+    firn_tensor *temperature;       /* [1, 1, n_tokens] what q is multiplied by, or NULL */
+    firn_tensor *first;             /* I32 [n_tokens], see CONV_CAUSAL; blocks with a state */
+    firn_tensor *kept[4];           /* what such a block keeps from pass to pass, while generating */
+    firn_tensor *k_cache, *v_cache; /* [k_row, n_cache], [v_row, n_cache] */
+    firn_tensor *input;             /* [n_per_layer, n_tokens], or NULL */
+    firn_tensor *keys[2];           /* keys and values [head, n_head_kv, n_tokens] of a block that borrows them; of one
+                                       that lends them, outputs */
+    firn_tensor *dkeys[2];          /* their gradients, of all who borrow: those add to them, the lender takes them */
+    firn_tensor *dy;                /* [d, n_tokens] */
+    firn_tensor *drouter[2];        /* [1] each: the slopes of balance and z */
     firn_tensor *bytes[FIRN_T_COUNT]; /* what a weight is bound through: itself, or what experts that lie apart span */
     firn_tensor *table[FIRN_T_COUNT]; /* I64 [n_expert], or NULL */
     firn_tensor *weight[FIRN_T_COUNT], *bias[FIRN_T_COUNT], *factor[FIRN_T_COUNT];

@@ -9,6 +9,8 @@
  * multiple of the tile of ATTENTION's reference (op/attention.h), and cpu/attention_x86.h counts its own from the first
  * key in sight. BACK rows more than needed are kept, so that a few tokens can be taken back.
  *
+ * Blocks without keys of their own read those of another, which has gone before them.
+ *
  * Blocks with a state keep it and the last tokens that their filters saw, the same bytes however many tokens there
  * were; going back is feeding again.
  *
@@ -95,7 +97,7 @@ firn_status firn_cache_bind(const firn_cache *c, const firn_block *block, firn_e
         }
     if (!block->k_cache)
         return FIRN_OK;
-    places(c->model, layer, c->n_ctx, c->n_rows, &k, &v);
+    places(c->model, c->model->layers[layer].keys_of, c->n_ctx, c->n_rows, &k, &v);
     FIRN_TRY(firn_exec_bind(exec, block->k_cache, c->k, (size_t)k));
     return block->v_cache ? firn_exec_bind(exec, block->v_cache, c->v, (size_t)v) : FIRN_OK;
 }

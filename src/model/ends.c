@@ -3,12 +3,30 @@
 
 #include "model/block.h"
 
+#include <math.h>
+
 static firn_tensor *slot_of(firn_graph *g, const firn_gguf_tensor *t)
 {
     return firn_slot(g, t->type, FIRN_MAX_DIMS, t->ne, "%s", t->name);
 }
 
 /* ---- embedding ---- */
+
+/* The blocks' own inputs, those of one block together. x [d, n] -> [P, n, L] */
+static firn_tensor *layer_inputs(firn_embedding *e, const firn_model *m, firn_tensor *x, int64_t n)
+{
+    firn_graph *g = e->graph;
+    const int64_t P = m->hp.n_per_layer, of_layers[] = {P, m->hp.n_layer, n};
+
+    e->layer_table = slot_of(g, m->layer_embd);
+    e->layer_proj = slot_of(g, m->layer_proj);
+    e->layer_norm = slot_of(g, m->layer_norm);
+    firn_tensor *y = firn_scale(g, firn_mul_mat(g, e->layer_proj, x), 1 / sqrtf((float)m->hp.n_embd));
+    y = firn_rms_norm(g, firn_reshape(g, y, 3, of_layers), e->layer_norm, m->hp.norm_eps);
+    firn_tensor *own = firn_reshape(g, firn_get_rows(g, e->layer_table, e->tokens), 3, of_layers);
+    y = firn_scale(g, firn_add(g, y, firn_scale(g, own, sqrtf((float)P))), sqrtf(0.5f));
+    return firn_named(firn_cont(g, firn_permute(g, y, 0, 2, 1, 3)), "per-layer inputs");
+}
 
 firn_status firn_embedding_create(firn_context *ctx, firn_device *device, const firn_model *model, int64_t n_tokens,
                                   firn_embedding **result)
@@ -25,6 +43,8 @@ firn_status firn_embedding_create(firn_context *ctx, firn_device *device, const 
         if (model->hp.embedding_scale != 1)
             x = firn_named(firn_scale(e->graph, x, model->hp.embedding_scale), "scaled embedding");
         e->x = firn_output(e->graph, x);
+        if (model->hp.n_per_layer)
+            e->inputs = firn_output(e->graph, layer_inputs(e, model, x, n_tokens));
         s = firn_plan_create(device, e->graph, &e->plan);
     }
     if (s == FIRN_OK)
@@ -44,6 +64,14 @@ void firn_embedding_destroy(firn_context *ctx, firn_embedding *e)
     firn_plan_destroy(e->plan);
     firn_graph_destroy(e->graph);
     firn_free(ctx, e);
+}
+
+firn_status firn_embedding_bind(firn_embedding *e, const firn_weights *w)
+{
+    FIRN_TRY(firn_weights_bind(w, e->exec, e->table, w->model->token_embd));
+    FIRN_TRY(firn_weights_bind(w, e->exec, e->layer_table, w->model->layer_embd));
+    FIRN_TRY(firn_weights_bind(w, e->exec, e->layer_proj, w->model->layer_proj));
+    return firn_weights_bind(w, e->exec, e->layer_norm, w->model->layer_norm);
 }
 
 /* ---- head ---- */

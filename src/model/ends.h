@@ -4,6 +4,11 @@
  *     h = output_norm(x[:, pick[i]]);  logits[:,i] = (output h (+ LoRA)) / logit_scale;  loss[i] = -log
  * softmax(logits[:,i])[target[i]]
  *
+ * Where each block has inputs of its own, P values of a token (per_layer_* in the file):
+ *
+ *     p[:,l,t] = (norm(layer_proj x[:,t] / sqrt(n_embd))[block l] + sqrt(P) layer_embd[:, tokens[t]][block l]) /
+ * sqrt(2)
+ *
  * The head works on `chunk` picked rows at a time, so that logits [n_vocab, n_tokens] never exist whole, and tokens
  * without a target cost nothing. Rows that fill up the last chunk pick row n_tokens, which is there for them. The chunk
  * depends on the model alone (firn_head_chunk): what is summed over chunks has the same bits under any memory limit. */
@@ -16,9 +21,11 @@ typedef struct {
     firn_graph *graph;
     firn_plan *plan;
     firn_exec *exec;
-    firn_tensor *table;  /* token_embd */
-    firn_tensor *tokens; /* I32 [n_tokens] */
-    firn_tensor *x;      /* output [d, n_tokens] */
+    firn_tensor *table;                                 /* token_embd */
+    firn_tensor *tokens;                                /* I32 [n_tokens] */
+    firn_tensor *layer_table, *layer_proj, *layer_norm; /* NULL: blocks have no inputs of their own */
+    firn_tensor *x;                                     /* output [d, n_tokens] */
+    firn_tensor *inputs;                                /* output [P, n_tokens, n_layer], or NULL */
 } firn_embedding;
 
 typedef enum {
@@ -49,6 +56,8 @@ typedef struct {
 firn_status firn_embedding_create(firn_context *ctx, firn_device *device, const firn_model *model, int64_t n_tokens,
                                   firn_embedding **embedding);
 void firn_embedding_destroy(firn_context *ctx, firn_embedding *embedding);
+/* Weights. */
+firn_status firn_embedding_bind(firn_embedding *embedding, const firn_weights *weights);
 
 /* Rows of a chunk for passes of n_tokens. */
 int64_t firn_head_chunk(const firn_model *model, int64_t n_tokens);

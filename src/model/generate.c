@@ -7,6 +7,7 @@
 #include "gguf/gguf.h"
 #include "model/cache.h"
 #include "model/ends.h"
+#include "model/handed.h"
 #include "model/parameters.h"
 
 #include <string.h>
@@ -36,6 +37,7 @@ struct firn_generator {
     const firn_adapter_entry *output_entry;
     step *steps[SIZES];
     firn_cache *cache;
+    firn_handed handed;
     firn_buffer *x, *numbers, *logits, *ids;
     firn_parameters *store; /* of the adapter, NULL without one */
     int32_t *host_numbers;
@@ -119,7 +121,8 @@ static firn_status step_plan(firn_generator *g, step *p)
     FIRN_TRY(firn_buffer_create(g->device, work, &p->work));
 
     FIRN_TRY(firn_exec_memory(p->embedding->exec, p->arena, 0, p->work, 0));
-    FIRN_TRY(firn_weights_bind(g->weights, p->embedding->exec, p->embedding->table, m->token_embd));
+    FIRN_TRY(firn_embedding_bind(p->embedding, g->weights));
+    FIRN_TRY(firn_handed_bind_embedding(&g->handed, p->embedding));
     FIRN_TRY(firn_exec_bind(p->embedding->exec, p->embedding->tokens, g->numbers, 0));
     FIRN_TRY(firn_exec_memory(p->head->exec, p->arena, 0, p->work, 0));
     FIRN_TRY(firn_head_bind(p->head, g->weights, values_of(g), NULL));
@@ -176,6 +179,7 @@ static firn_status run_block(firn_generator *g, step *p, int64_t layer)
     if (k->temperature)
         FIRN_TRY(firn_exec_bind(exec, k->temperature, g->numbers, AT_TEMPERATURE * sizeof(int32_t)));
     FIRN_TRY(firn_cache_bind(g->cache, k, exec, layer));
+    FIRN_TRY(firn_handed_bind(&g->handed, k, exec, layer, p->n));
     FIRN_TRY(firn_weights_bind(g->weights, exec, k->factors, firn_model_factors(g->model, g->n_ctx)));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, g->ids, 0));
@@ -257,9 +261,11 @@ static firn_status prepare(firn_generator *g)
     if (!g->entries || !g->host_numbers || !g->host_logits)
         return FIRN_ERR_MEMORY;
     FIRN_TRY(firn_entries_find(g->ctx, g->model, g->adapter, g->entries, &g->output_entry));
-    const uint64_t others = firn_generator_cache_bytes(g->model, g->n_ctx) + 2 * BATCH * row_bytes(g);
+    const uint64_t others = firn_generator_cache_bytes(g->model, g->n_ctx) + 2 * BATCH * row_bytes(g) +
+                            firn_handed_bytes(g->model, BATCH, FIRN_HANDED_INPUTS);
     FIRN_TRY(firn_weights_create(g->ctx, g->device, g->model, g->n_layer, others, &g->weights));
     FIRN_TRY(firn_cache_create(g->ctx, g->device, g->model, g->n_ctx, BATCH, &g->cache));
+    FIRN_TRY(firn_handed_create(g->device, g->model, BATCH, FIRN_HANDED_INPUTS, &g->handed));
     FIRN_TRY(firn_buffer_create(g->device, 2 * BATCH * row_bytes(g), &g->x));
     FIRN_TRY(firn_buffer_create(g->device, N_NUMBERS * sizeof(int32_t), &g->numbers));
     FIRN_TRY(firn_buffer_create(g->device, (size_t)hp->n_vocab * sizeof(float), &g->logits));
@@ -302,6 +308,7 @@ void firn_generator_destroy(firn_generator *g)
     for (int i = 0; i < SIZES; i++)
         step_destroy(g, g->steps[i]);
     firn_cache_destroy(g->cache);
+    firn_handed_clear(&g->handed);
     firn_buffer *buffers[] = {g->x, g->numbers, g->logits, g->ids};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         firn_buffer_destroy(buffers[i]);

@@ -291,6 +291,7 @@ static firn_status heads(firn_context *ctx, firn_model *m)
         l->head_k = hp->head_k;
         l->head_v = hp->head_v;
         const bool keys = l->mixes && l->mixer == FIRN_MIX_ATTENTION;
+        l->keys_of = i;
         l->k_row = keys ? l->n_head_kv * hp->head_k : 0;
         l->v_row = keys ? l->n_head_kv * hp->head_v : 0;
     }
@@ -454,22 +455,39 @@ static firn_status scales(firn_context *ctx, firn_model *m)
     return FIRN_OK;
 }
 
+/* The last blocks have no keys and values of their own. Those with a window attend to those of the last block but one
+ * that has some, the others to the last one's: llama.cpp's rule, whatever these are. Elsewhere it is the last one of
+ * the same kind; only where both come to the same is the model run. */
+static firn_status borrowed_keys(firn_context *ctx, firn_model *m, int64_t borrowing)
+{
+    const int64_t own = m->hp.n_layer - borrowing;
+
+    for (int64_t i = own; i < m->hp.n_layer; i++) {
+        firn_layer *l = &m->layers[i];
+        const int64_t from = own - (l->window ? 2 : 1);
+        firn_layer *lender = from >= 0 ? &m->layers[from] : NULL;
+        if (!lender || !lender->window != !l->window || lender->n_head_kv != l->n_head_kv)
+            return firn_fail(ctx, FIRN_ERR_UNSUPPORTED,
+                             "%s.attention.shared_kv_layers is %lld: of the last two blocks that have keys the first "
+                             "should have a window and the second none, and block %lld as many key heads as it takes",
+                             m->arch->name, (long long)borrowing, (long long)i);
+        lender->lends = true;
+        l->keys_of = from;
+        l->k_row = l->v_row = 0;
+    }
+    return FIRN_OK;
+}
+
 /* What the small Gemma 4 have besides. */
 static firn_status per_layer_inputs(firn_context *ctx, firn_model *m)
 {
-    int64_t shared = 0, width = 0;
+    int64_t borrowing = 0;
 
     if (!m->arch->per_layer_inputs)
         return FIRN_OK;
-    FIRN_TRY(firn_key_u32(ctx, m, "attention.shared_kv_layers", false, &shared));
-    FIRN_TRY(firn_key_u32(ctx, m, "embedding_length_per_layer_input", true, &width));
-    if (shared || width)
-        return firn_fail(
-            ctx, FIRN_ERR_UNSUPPORTED,
-            "this %s model has embeddings of %lld values for each block and %lld blocks that attend to the "
-            "keys of others (E2B, E4B); neither is supported",
-            m->arch->name, (long long)width, (long long)shared);
-    return FIRN_OK;
+    FIRN_TRY(firn_key_u32(ctx, m, "attention.shared_kv_layers", false, &borrowing));
+    FIRN_TRY(firn_key_u32(ctx, m, "embedding_length_per_layer_input", true, &m->hp.n_per_layer));
+    return borrowed_keys(ctx, m, borrowing);
 }
 
 static firn_status vocabulary(firn_context *ctx, firn_model *m)

@@ -17,17 +17,26 @@ const firn_tensor_row firn_tensor_rows[FIRN_T_COUNT] = {
 
 /* ---- names ---- */
 
+void firn_model_ends(const firn_model *m, const firn_gguf_tensor *ends[FIRN_MODEL_ENDS])
+{
+    const firn_gguf_tensor *const all[FIRN_MODEL_ENDS] = {
+        m->token_embd,  m->layer_embd,    m->layer_proj, m->layer_norm, m->output_norm, m->output,
+        m->output_bias, m->output_factor, m->rope_freqs, m->rope_long,  m->rope_short};
+
+    memcpy(ends, all, sizeof all);
+}
+
 const firn_gguf_tensor *firn_model_find(const firn_model *m, const char *name, int *layer, firn_tensor_id *id,
                                         bool *bias)
 {
-    const firn_gguf_tensor *outside[] = {m->token_embd,    m->output_norm, m->output,    m->output_bias,
-                                         m->output_factor, m->rope_freqs,  m->rope_long, m->rope_short};
+    const firn_gguf_tensor *outside[FIRN_MODEL_ENDS];
 
+    firn_model_ends(m, outside);
     *layer = -1;
     *id = FIRN_T_COUNT;
     *bias = false;
     if (strncmp(name, "blk.", 4) != 0) {
-        for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        for (int i = 0; i < FIRN_MODEL_ENDS; i++)
             if (outside[i] && strcmp(outside[i]->name, name) == 0) {
                 *bias = outside[i] == m->output_bias || outside[i] == m->output_factor;
                 return outside[i];

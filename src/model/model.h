@@ -45,6 +45,7 @@ typedef struct {
             n_group; /* a state is [state, head] for each of n_head, whose keys n_group share */
     } ssm;
     int64_t n_latent;      /* width in which experts live; 0: n_embd */
+    int64_t n_per_layer;   /* values that each block gets of a token besides the stream; 0: none */
     firn_rope_params rope; /* a layer has its own base, and may go without the stretching */
     struct {
         float scale; /* q is multiplied by 1 + scale ln(1 + floor(position / length)); 0: it is not */
@@ -67,6 +68,8 @@ typedef struct {
     int64_t n_ff, n_ff_expert, n_ff_shared; /* n_ff_shared 0: no shared expert */
     int64_t n_expert_used;
     int64_t k_row, v_row; /* values that a token adds to the caches of keys and values */
+    int64_t keys_of;      /* the block whose keys and values it attends to: itself, or an earlier one, which ... */
+    bool lends;           /* ... lends them */
     int64_t window;       /* not 0: it sees hp.window keys */
     firn_mixer mixer;     /* what it does in the place of attention */
     int64_t recurrent;    /* it has no keys */
@@ -91,7 +94,8 @@ struct firn_model {
     firn_layer *layers; /* [n_layer] */
     int64_t n_tables;   /* stacks with a span, see stack.h */
     const firn_gguf_tensor *token_embd, *output_norm, *output, *output_bias, *output_factor;
-    const firn_gguf_tensor *rope_freqs, *rope_long, *rope_short; /* see firn_model_factors */
+    const firn_gguf_tensor *layer_embd, *layer_proj, *layer_norm; /* per_layer_*, see ends.h; or NULL */
+    const firn_gguf_tensor *rope_freqs, *rope_long, *rope_short;  /* see firn_model_factors */
     firn_gguf_tensor made_factors; /* rope_freqs where sections ask for some: not in the file, its number is -1 ... */
     float *section_factors;        /* ... but here, [n_rot/2] */
 };
@@ -114,6 +118,9 @@ firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const 
 /* hp and the per-layer numbers (model->layers is made here). Every value is checked. */
 firn_status firn_hparams_read(firn_context *ctx, firn_model *model);
 
+/* The tensors outside the blocks; NULL: not there. */
+enum { FIRN_MODEL_ENDS = 11 };
+void firn_model_ends(const firn_model *model, const firn_gguf_tensor *ends[FIRN_MODEL_ENDS]);
 /* The divisors of the rotary angles for passes whose longest document has n_ctx tokens; NULL: none. */
 const firn_gguf_tensor *firn_model_factors(const firn_model *model, int64_t n_ctx);
 /* Whether a document may have a token at that position. */

@@ -98,12 +98,12 @@ static firn_status lay_out_block(firn_weight_layout *l, int64_t layer, bool back
 static firn_status lay_out_ends(firn_weight_layout *l)
 {
     const firn_model *m = l->model;
-    const firn_gguf_tensor *ends[] = {m->token_embd,    m->output_norm, m->output,    m->output_bias,
-                                      m->output_factor, m->rope_freqs,  m->rope_long, m->rope_short};
+    const firn_gguf_tensor *ends[FIRN_MODEL_ENDS];
     stretch_list list = {0};
     firn_status s = FIRN_OK;
 
-    for (size_t i = 0; s == FIRN_OK && i < sizeof ends / sizeof *ends; i++)
+    firn_model_ends(m, ends);
+    for (int i = 0; s == FIRN_OK && i < FIRN_MODEL_ENDS; i++)
         s = add_tensor(l, &list, (int32_t)m->hp.n_layer, ends[i]);
     lay_out(&list, &l->groups[m->hp.n_layer]);
     return s;

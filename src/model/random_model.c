@@ -123,6 +123,12 @@ static const firn_random_shape shapes[] = {
      .tied = true, .n_window = 1024, .n_head_window = 256, .n_kv_full = 4, .window_step = 6, .rope_base_window = 1e4f},
     {"tiny-gemma4", "gemma4", "gpt-2", 512, 128, 4, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
      .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2, .rope_base_window = 1e4f},
+    {"gemma-4-e2b", "gemma4", "gpt-2", 262144, 1536, 35, 8, 1, 512, 6144, 0, 0, 0, 131072, 1e6f, 1e-6f, .tied = true,
+     .n_window = 512, .n_head_window = 256, .window_step = 5, .rope_base_window = 1e4f, .n_per_layer = 256,
+     .n_borrowing = 20, .n_ff_borrowing = 12288},
+    {"gemma-4-e4b", "gemma4", "gpt-2", 262144, 2560, 42, 8, 2, 512, 10240, 0, 0, 0, 131072, 1e6f, 1e-6f, .tied = true,
+     .n_window = 512, .n_head_window = 256, .window_step = 6, .rope_base_window = 1e4f, .n_per_layer = 256,
+     .n_borrowing = 18},
     {"tiny-gemma4-moe", "gemma4", "gpt-2", 512, 128, 4, 4, 2, 64, 96, 8, 3, 64, 512, 1e6f, 1e-6f, .tied = true,
      .with = FIRN_WITH_FUSED_EXPERTS, .n_window = 8, .n_head_window = 32, .n_kv_full = 1, .window_step = 2,
      .rope_base_window = 1e4f},
@@ -224,6 +230,9 @@ static const firn_random_shape shapes[] = {
     {"tiny-deepseek2-old", "deepseek2", "deepseek-llm", 512, 128, 3, 4, 4, 48, 160, 8, 2, 64, 512, 1e4f, 1e-6f,
      .n_rot = 16, .rope_scaling = "yarn", .rope_factor = 16, .yarn_log_multiplier = 0.0707f, .n_ctx_orig = 24, .n_lead = 1,
      .n_shared = 1, .gating = 1, .weights_scale = 1, .kv_rank = 64, .n_nope = 32, .n_head_v = 64, .joint = true},
+    {"tiny-gemma4-e", "gemma4", "gpt-2", 512, 128, 6, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
+     .n_window = 8, .n_head_window = 32, .window_step = 2, .rope_base_window = 1e4f, .n_per_layer = 32, .n_borrowing = 2,
+     .n_ff_borrowing = 256},
 };
 /* clang-format on */
 
@@ -282,6 +291,18 @@ static bool windowed(const maker *m, int64_t i)
     return i % m->shape->window_step < m->shape->window_step - 1;
 }
 
+/* The first block that attends to the keys of earlier ones: behind a block without a window, whose keys are lent. Of a
+ * model with fewer blocks than the shape has, as great a part borrows. */
+static int64_t first_borrowing(const maker *m)
+{
+    const firn_random_shape *s = m->shape;
+    const int64_t own = m->n_layer - s->n_borrowing * m->n_layer / s->n_layer;
+
+    if (!s->n_borrowing)
+        return m->n_layer;
+    return firn_min_i64(firn_max_i64(own / s->window_step, 1) * s->window_step, m->n_layer);
+}
+
 /* Heads that are not the same in blocks with a window and in those without one. */
 static firn_status put_window_heads(maker *m)
 {
@@ -292,7 +313,7 @@ static firn_status put_window_heads(maker *m)
 
     for (int64_t i = 0; i < m->n_layer; i++) {
         window[i] = windowed(m, i);
-        kv[i] = (uint32_t)(window[i] ? s->n_head_kv : s->n_kv_full);
+        kv[i] = (uint32_t)(window[i] || !s->n_kv_full ? s->n_head_kv : s->n_kv_full);
     }
     FIRN_TRY(firn_gguf_put_array(m->out, arch_key(m, key, "attention.head_count_kv"), FIRN_KV_U32, kv,
                                  (uint64_t)m->n_layer));
@@ -301,8 +322,8 @@ static firn_status put_window_heads(maker *m)
     FIRN_TRY(put_u32(m, "attention.key_length_swa", s->n_head_window));
     FIRN_TRY(put_u32(m, "attention.value_length_swa", s->n_head_window));
     FIRN_TRY(put_u32(m, "rope.dimension_count_swa", s->n_head_window));
-    FIRN_TRY(put_u32(m, "attention.shared_kv_layers", 0));
-    FIRN_TRY(put_u32(m, "embedding_length_per_layer_input", 0));
+    FIRN_TRY(put_u32(m, "attention.shared_kv_layers", m->n_layer - first_borrowing(m)));
+    FIRN_TRY(put_u32(m, "embedding_length_per_layer_input", s->n_per_layer));
     return put_f32(m, "rope.freq_base_swa", s->rope_base_window);
 }
 
@@ -433,6 +454,21 @@ static firn_status put_optional(maker *m)
     return FIRN_OK;
 }
 
+static int64_t dense_width(const maker *m, int64_t i)
+{
+    return m->shape->n_ff_borrowing && i >= first_borrowing(m) ? m->shape->n_ff_borrowing : m->shape->n_ff;
+}
+
+static firn_status put_widths(maker *m)
+{
+    uint32_t ff[512];
+    char key[80];
+
+    for (int64_t i = 0; i < m->n_layer; i++)
+        ff[i] = (uint32_t)dense_width(m, i);
+    return firn_gguf_put_array(m->out, arch_key(m, key, "feed_forward_length"), FIRN_KV_U32, ff, (uint64_t)m->n_layer);
+}
+
 static firn_status put_keys(maker *m)
 {
     const firn_random_shape *s = m->shape;
@@ -445,7 +481,9 @@ static firn_status put_keys(maker *m)
     FIRN_TRY(put_u32(m, "context_length", s->n_ctx));
     FIRN_TRY(put_u32(m, "embedding_length", s->n_embd));
     FIRN_TRY(put_u32(m, "block_count", m->n_layer));
-    if (!m->arch->one_part)
+    if (s->n_ff_borrowing)
+        FIRN_TRY(put_widths(m));
+    else if (!m->arch->one_part)
         FIRN_TRY(put_u32(m, "feed_forward_length", s->n_ff));
     FIRN_TRY(put_u32(m, "attention.head_count", s->n_head));
     FIRN_TRY(put_heads(m));
@@ -535,16 +573,17 @@ static bool two_matrices(const maker *m)
 static firn_status dense(maker *m, int64_t i)
 {
     const firn_random_shape *s = m->shape;
+    const int64_t f = dense_width(m, i);
 
     if (!two_matrices(m))
-        FIRN_TRY(tensor(m, i, "ffn_gate.weight", s->n_embd, s->n_ff, 0));
-    FIRN_TRY(tensor(m, i, "ffn_up.weight", s->n_embd, s->n_ff, 0));
-    FIRN_TRY(tensor(m, i, "ffn_down.weight", s->n_ff, s->n_embd, 0));
+        FIRN_TRY(tensor(m, i, "ffn_gate.weight", s->n_embd, f, 0));
+    FIRN_TRY(tensor(m, i, "ffn_up.weight", s->n_embd, f, 0));
+    FIRN_TRY(tensor(m, i, "ffn_down.weight", f, s->n_embd, 0));
     if (!has(m, m->arch->ffn_bias, FIRN_WITH_FFN_BIAS))
         return FIRN_OK;
     if (!two_matrices(m))
-        FIRN_TRY(tensor(m, i, "ffn_gate.bias", s->n_ff, 0, 0));
-    FIRN_TRY(tensor(m, i, "ffn_up.bias", s->n_ff, 0, 0));
+        FIRN_TRY(tensor(m, i, "ffn_gate.bias", f, 0, 0));
+    FIRN_TRY(tensor(m, i, "ffn_up.bias", f, 0, 0));
     return tensor(m, i, "ffn_down.bias", s->n_embd, 0, 0);
 }
 
@@ -623,8 +662,9 @@ static firn_status heads(maker *m, int64_t i)
     const firn_random_shape *s = m->shape;
     const firn_arch *a = m->arch;
     const bool own = s->n_head_window && !windowed(m, i); /* heads of a block without a window, where they differ */
+    const bool keys = i < first_borrowing(m);
     const int64_t d = s->n_embd, hd = s->n_head_window && !own ? s->n_head_window : s->n_head_dim, q = s->n_head * hd,
-                  kv = (own ? s->n_kv_full : s->n_head_kv) * hd;
+                  kv = (own && s->n_kv_full ? s->n_kv_full : s->n_head_kv) * hd;
     const bool bias = has(m, a->qkv_bias, FIRN_WITH_QKV_BIAS), whole = a->qk_norm == FIRN_QK_NORM_WHOLE_ROW;
 
     if (s->with & FIRN_WITH_FUSED_QKV) {
@@ -633,8 +673,9 @@ static firn_status heads(maker *m, int64_t i)
             FIRN_TRY(tensor(m, i, "attn_qkv.bias", q + 2 * kv, 0, 0));
     } else {
         FIRN_TRY(tensor(m, i, "attn_q.weight", d, a->q_gated ? 2 * q : q, 0));
-        FIRN_TRY(tensor(m, i, "attn_k.weight", d, kv, 0));
-        if (!own)
+        if (keys)
+            FIRN_TRY(tensor(m, i, "attn_k.weight", d, kv, 0));
+        if (keys && !(own && s->n_kv_full))
             FIRN_TRY(tensor(m, i, "attn_v.weight", d, kv, 0));
         if (bias) {
             FIRN_TRY(tensor(m, i, "attn_q.bias", q, 0, 0));
@@ -644,7 +685,8 @@ static firn_status heads(maker *m, int64_t i)
     }
     if (a->qk_norm != FIRN_QK_NORM_NONE && (!a->qk_norm_optional || (s->with & FIRN_WITH_QK_NORM))) {
         FIRN_TRY(tensor(m, i, "attn_q_norm.weight", whole ? q : hd, 0, 0));
-        FIRN_TRY(tensor(m, i, "attn_k_norm.weight", whole ? kv : hd, 0, 0));
+        if (keys)
+            FIRN_TRY(tensor(m, i, "attn_k_norm.weight", whole ? kv : hd, 0, 0));
     }
     if (has(m, a->attn_gate, 0))
         FIRN_TRY(tensor(m, i, "attn_gate.weight", d, q, 0));
@@ -793,6 +835,11 @@ static firn_status tensors(maker *m)
     const int64_t pairs = (s->n_rot ? s->n_rot : s->n_head_dim) / 2;
 
     FIRN_TRY(tensor(m, -1, "token_embd.weight", s->n_embd, s->n_vocab, 0));
+    if (s->n_per_layer) {
+        FIRN_TRY(tensor(m, -1, "per_layer_token_embd.weight", s->n_per_layer * m->n_layer, s->n_vocab, 0));
+        FIRN_TRY(tensor(m, -1, "per_layer_model_proj.weight", s->n_embd, s->n_per_layer * m->n_layer, 0));
+        FIRN_TRY(tensor(m, -1, "per_layer_proj_norm.weight", s->n_per_layer, 0, 0));
+    }
     if (m->arch->rope_factors_full || ((s->with & FIRN_WITH_FACTORS) && !s->rope_scaling))
         FIRN_TRY(tensor(m, -1, "rope_freqs.weight", pairs, 0, 0));
     if ((s->with & FIRN_WITH_FACTORS) && s->rope_scaling) {
@@ -805,6 +852,11 @@ static firn_status tensors(maker *m)
         if (m->arch->sandwich) {
             FIRN_TRY(tensor(m, i, "post_attention_norm.weight", s->n_embd, 0, 0));
             FIRN_TRY(tensor(m, i, "post_ffw_norm.weight", s->n_embd, 0, 0));
+        }
+        if (s->n_per_layer) {
+            FIRN_TRY(tensor(m, i, "inp_gate.weight", s->n_embd, s->n_per_layer, 0));
+            FIRN_TRY(tensor(m, i, "proj.weight", s->n_per_layer, s->n_embd, 0));
+            FIRN_TRY(tensor(m, i, "post_norm.weight", s->n_embd, 0, 0));
         }
         if (m->arch->output_scale)
             FIRN_TRY(tensor(m, i, "layer_output_scale.weight", 1, 0, 0));

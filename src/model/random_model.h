@@ -53,6 +53,9 @@ typedef struct {
                                          the blocks without one, which have no attn_v */
     int64_t window_step;              /* then every so-many-th block has no window */
     float rope_base_window;
+    int64_t n_per_layer;                 /* values of each block's own inputs */
+    int64_t n_borrowing, n_ff_borrowing; /* last blocks that attend to the keys of earlier ones, and their width (0: as
+                                            the others) */
     int64_t top_k; /* keys that a token chooses, by tensors beside latent attention; 0: all of them */
     bool joint;    /* attn_kv_b, the old form of latent attention */
 } firn_random_shape;

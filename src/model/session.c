@@ -18,6 +18,7 @@
 #include "gguf/gguf.h"
 #include "model/block.h"
 #include "model/ends.h"
+#include "model/handed.h"
 #include "model/parameters.h"
 
 #include <math.h>
@@ -63,6 +64,7 @@ struct firn_session {
     uint64_t clock;
 
     firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *router;
+    firn_handed handed;
     firn_parameters *store; /* of the adapter, NULL without one */
     float *gradients;       /* the host's copy, made when it is asked for */
     int64_t *expert_load;
@@ -186,6 +188,11 @@ static bool has_backward(const firn_session *s, int64_t layer)
     return layer >= first_backward(s);
 }
 
+static firn_handed_parts handed_parts(const firn_session *s)
+{
+    return s->params.train ? FIRN_HANDED_GRADIENTS : FIRN_HANDED_KEYS;
+}
+
 /* A graph, and what its plan and exec keep for each tensor. */
 static uint64_t structure_bytes(const firn_graph *g)
 {
@@ -198,6 +205,7 @@ static firn_status plan_blocks(firn_session *s, pass *p)
         firn_block_kind kind = firn_block_kind_of(s->model, (int)i, &s->entries[i * FIRN_T_COUNT], p->n_tokens, 0,
                                                   has_backward(s, i), s->params.train && i > s->lowest);
         kind.router_losses = s->params.router_losses && kind.experts;
+        kind.dkeys = (kind.lends || kind.borrows) && has_backward(s, s->model->layers[i].keys_of);
         int k = 0;
         while (k < p->n_kinds && memcmp(&p->kinds[k]->kind, &kind, sizeof kind) != 0)
             k++;
@@ -285,7 +293,8 @@ static firn_status bind_ends(firn_session *s, pass *p)
     const size_t word = sizeof(int32_t);
 
     FIRN_TRY(firn_exec_memory(p->embedding->exec, s->head, 0, s->work, 0));
-    FIRN_TRY(firn_weights_bind(s->weights, p->embedding->exec, p->embedding->table, s->model->token_embd));
+    FIRN_TRY(firn_embedding_bind(p->embedding, s->weights));
+    FIRN_TRY(firn_handed_bind_embedding(&s->handed, p->embedding));
     FIRN_TRY(firn_exec_bind(p->embedding->exec, p->embedding->tokens, s->numbers, (size_t)at_tokens() * word));
     FIRN_TRY(firn_exec_bind(p->embedding->exec, p->embedding->x, s->inputs, input_offset(s, 0)));
     firn_head *heads[] = {p->loss, p->logits};
@@ -474,7 +483,8 @@ static firn_status plan_memory(firn_session *s, pass *p)
         .head = p->head,
         .inputs = input_bytes(s) * (uint64_t)(s->params.train ? s->n_layer + 1 : 2) +
                   (s->params.train ? 2 * input_bytes(s) : 0) + 2 * (uint64_t)n_numbers(s) * sizeof(int32_t) +
-                  2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer + router_bytes(s),
+                  2 * (uint64_t)padded(s) * sizeof(float) + ids_bytes(s) * (uint64_t)s->n_layer + router_bytes(s) +
+                  firn_handed_bytes(s->model, s->params.n_tokens, handed_parts(s)),
         .adapter = s->adapter ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .gradients = s->params.train ? (uint64_t)s->adapter->n_values * sizeof(float) : 0,
         .gathered = firn_weights_gathered_bytes(s->model, first_backward(s)) + firn_weights_table_bytes(s->model),
@@ -527,6 +537,7 @@ static firn_status allocate(firn_session *s)
     FIRN_TRY(new_buffer(s, m->work, &s->work));
     FIRN_TRY(new_buffer(s, m->head, &s->head));
     FIRN_TRY(new_buffer(s, inputs, &s->inputs));
+    FIRN_TRY(firn_handed_create(s->device, s->model, s->params.n_tokens, handed_parts(s), &s->handed));
     FIRN_TRY(new_buffer(s, (uint64_t)n_numbers(s) * sizeof(int32_t), &s->numbers));
     FIRN_TRY(new_buffer(s, 2 * (uint64_t)padded(s) * sizeof(float), &s->loss));
     if (s->model->hp.n_expert) {
@@ -638,6 +649,7 @@ void firn_session_destroy(firn_session *s)
     firn_buffer *buffers[] = {s->arenas, s->work, s->head, s->inputs, s->dx, s->numbers, s->loss, s->ids, s->router};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         firn_buffer_destroy(buffers[i]);
+    firn_handed_clear(&s->handed);
     firn_weights_destroy(s->weights);
     firn_parameters_drop(s->store);
     firn_free(s->ctx, s->gradients);
@@ -665,6 +677,7 @@ static firn_status bind_block(firn_session *s, pass *p, int64_t layer)
     if (k->temperature)
         FIRN_TRY(firn_exec_bind(exec, k->temperature, s->numbers, (size_t)at_temperature(s) * word));
     FIRN_TRY(firn_weights_bind(s->weights, exec, k->factors, firn_model_factors(s->model, s->longest)));
+    FIRN_TRY(firn_handed_bind(&s->handed, k, exec, layer, p->n_tokens));
     if (k->ids)
         FIRN_TRY(firn_exec_bind(exec, k->ids, s->ids, ids_bytes(s) * (size_t)layer));
     for (int i = 0; i < 2 && k->router[i]; i++) {
@@ -722,6 +735,7 @@ static firn_status forward(firn_session *s, pass *p, int flags)
 
 static firn_status backward(firn_session *s, pass *p, int flags)
 {
+    FIRN_TRY(firn_handed_zero(&s->handed));
     for (int64_t i = s->n_layer - 1; i >= s->lowest; i--) {
         firn_weights_near(s->weights, i - 1);
         FIRN_TRY(firn_weights_acquire(s->weights, i));

@@ -115,6 +115,12 @@ static firn_status want_factors_of(firn_context *ctx, firn_model *m, int i)
 
 /* ---- attention ---- */
 
+/* A block that attends to the keys and values of another has none; where the file does, they are idle. */
+static bool borrows(const firn_model *m, int64_t i)
+{
+    return m->layers[i].keys_of != i;
+}
+
 static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
 {
     const firn_arch *arch = m->arch;
@@ -122,14 +128,16 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
     const int64_t d = m->hp.n_embd, heads = l->n_head * l->head_k, q = arch->q_gated ? 2 * heads : heads,
                   k = l->n_head_kv * l->head_k, v = l->n_head_kv * l->head_v;
 
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_QKV, FIRN_OPTIONAL, d, q + k + v, 0));
+    FIRN_TRY(
+        firn_want_weight(ctx, m, i, FIRN_T_ATTN_QKV, borrows(m, i) ? FIRN_ABSENT : FIRN_OPTIONAL, d, q + k + v, 0));
     /* Fused weights may have one bias, or three separate ones. */
     const bool fused = l->weight[FIRN_T_ATTN_QKV];
-    const firn_presence split = fused ? FIRN_ABSENT : FIRN_REQUIRED;
+    const firn_presence split = fused ? FIRN_ABSENT : FIRN_REQUIRED, keys = borrows(m, i) ? FIRN_ABSENT : split;
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_QKV, fused ? arch->qkv_bias : FIRN_ABSENT, q + k + v, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q, split, d, q, 0));
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K, split, d, k, 0));
-    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_V, fused || !arch->v_or_k ? split : FIRN_OPTIONAL, d, v, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K, keys, d, k, 0));
+    FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_V, keys == FIRN_REQUIRED && arch->v_or_k ? FIRN_OPTIONAL : keys, d,
+                              v, 0));
     const firn_presence bias = l->bias[FIRN_T_ATTN_QKV] ? FIRN_ABSENT : arch->qkv_bias;
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_Q, bias, q, 0));
     FIRN_TRY(firn_want_bias(ctx, m, i, FIRN_T_ATTN_K, bias, k, 0));
@@ -138,7 +146,8 @@ static firn_status want_heads(firn_context *ctx, firn_model *m, int i)
         const bool head = arch->qk_norm != FIRN_QK_NORM_WHOLE_ROW;
         const firn_presence norm = arch->qk_norm_optional ? FIRN_OPTIONAL : FIRN_REQUIRED;
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_Q_NORM, norm, head ? l->head_k : heads, 0, 0));
-        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, norm, head ? l->head_k : k, 0, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_K_NORM, borrows(m, i) ? FIRN_ABSENT : norm,
+                                  head ? l->head_k : k, 0, 0));
     }
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_GATE, arch->attn_gate, d, l->n_head * l->head_v, 0));
     FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_ATTN_SINKS, arch->sinks, l->n_head, 0, 0));
@@ -241,6 +250,11 @@ static firn_status want_feed_forward(firn_context *ctx, firn_model *m, int i)
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_ATTENTION_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_FFW_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
     }
+    if (m->hp.n_per_layer) {
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_INP_GATE, FIRN_REQUIRED, m->hp.n_embd, m->hp.n_per_layer, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_PROJ, FIRN_REQUIRED, m->hp.n_per_layer, m->hp.n_embd, 0));
+        FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_POST_NORM, FIRN_REQUIRED, m->hp.n_embd, 0, 0));
+    }
     if (m->arch->output_scale)
         FIRN_TRY(firn_want_weight(ctx, m, i, FIRN_T_LAYER_OUTPUT_SCALE, FIRN_OPTIONAL, 1, 0, 0));
     if (!l->experts)
@@ -270,10 +284,14 @@ static firn_status want_factors(firn_context *ctx, firn_model *m)
                 n, 0, 0);
 }
 
+static bool begins(const char *text, const char *start)
+{
+    return start && strncmp(text, start, strlen(start)) == 0;
+}
+
 /* Blocks past n_layer predict further tokens and do not run; nor do a block's idle tensors. */
 static bool skipped(const firn_model *m, const char *name)
 {
-    const char *idle = m->arch->idle;
     char *end;
 
     if (strncmp(name, "blk.", 4) != 0)
@@ -281,7 +299,11 @@ static bool skipped(const firn_model *m, const char *name)
     const long i = strtol(name + 4, &end, 10);
     if (end == name + 4 || *end != '.' || i < 0)
         return false;
-    return i < m->hp.n_layer ? idle && strncmp(end + 1, idle, strlen(idle)) == 0 : i < m->hp.n_block;
+    if (i >= m->hp.n_layer)
+        return i < m->hp.n_block;
+    const char *base = end + 1;
+    const bool keys = begins(base, "attn_k.") || begins(base, "attn_v.") || begins(base, "attn_k_norm.");
+    return begins(base, m->arch->idle) || (keys && borrows(m, i));
 }
 
 /* "<tensor>.input_scale" is for engines that round what they multiply, which nothing here does. */
@@ -328,6 +350,12 @@ firn_status firn_model_want_all(firn_context *ctx, firn_model *m)
     if (m->output != m->token_embd)
         FIRN_TRY(want(ctx, m, &m->output_factor, FIRN_OPTIONAL, "output.scale", true, 1, 0, 0));
     FIRN_TRY(want_factors(ctx, m));
+    if (m->hp.n_per_layer) {
+        const int64_t p = m->hp.n_per_layer, all = p * m->hp.n_layer;
+        FIRN_TRY(want(ctx, m, &m->layer_embd, FIRN_REQUIRED, "per_layer_token_embd.weight", false, all, v, 0));
+        FIRN_TRY(want(ctx, m, &m->layer_proj, FIRN_REQUIRED, "per_layer_model_proj.weight", false, d, all, 0));
+        FIRN_TRY(want(ctx, m, &m->layer_norm, FIRN_REQUIRED, "per_layer_proj_norm.weight", true, p, 0, 0));
+    }
     for (int i = 0; i < m->hp.n_layer; i++) {
         FIRN_TRY(want_attention(ctx, m, i));
         FIRN_TRY(want_feed_forward(ctx, m, i));

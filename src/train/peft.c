@@ -313,6 +313,8 @@ static firn_status add_feed_forward(exporting *x, int layer)
         FIRN_TRY(add(x, layer, FIRN_T_FFN_GATE_INP, or_usual(hf->router, "mlp.gate"), "weight", false,
                      e[FIRN_T_FFN_GATE_INP], NULL, ROWS_AS_THEY_ARE, &p));
     FIRN_TRY(add_experts(x, layer));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_INP_GATE, "per_layer_input_gate", ""));
+    FIRN_TRY(add_linear(x, layer, FIRN_T_PROJ, "per_layer_projection", ""));
     FIRN_TRY(add_linear(x, layer, FIRN_T_FFN_GATE_INP_SHEXP, "mlp", "shared_expert_gate"));
     return (hf->shared_joint ? add_joint : add_apart)(x, layer, shared, FIRN_T_FFN_GATE_SHEXP, FIRN_T_FFN_UP_SHEXP,
                                                       FIRN_T_FFN_DOWN_SHEXP);

@@ -7,10 +7,11 @@
 
 #include <stdlib.h>
 
-static const char *const cases[] = {
-    "glm4moe",    "gpt-oss-mxfp4", "granitemoe", "qwen2moe",       "afmoe",         "exaone-moe",  "glm-dsa",
-    "qwen35moe",  "qwen3next-in",  "lfm2moe",    "nemotron-h-moe", "granitehybrid", "kimi-linear", "gemma4",
-    "gemma4-moe", "hunyuan-moe",   "hy-v3",      "mellum",         "minimax-m2",    "mistral4",    "qwen3vlmoe"};
+static const char *const cases[] = {"glm4moe",        "gpt-oss-mxfp4", "granitemoe",  "qwen2moe",     "afmoe",
+                                    "exaone-moe",     "glm-dsa",       "qwen35moe",   "qwen3next-in", "lfm2moe",
+                                    "nemotron-h-moe", "granitehybrid", "kimi-linear", "gemma4",       "gemma4-moe",
+                                    "gemma4-e",       "hunyuan-moe",   "hy-v3",       "mellum",       "minimax-m2",
+                                    "mistral4",       "qwen3vlmoe"};
 static const char *const shared_cases[] = {
     "qwen35moe-q4_0",    "qwen35-q8_0",        "qwen35-long", "qwen3next-q4_0", "lfm2moe-q4_0",
     "nemotron-h-moe-q5", "granitehybrid-q4_k", "qwen35",      "qwen3next",      "nemotron-h-moe-latent",
@@ -855,7 +856,11 @@ static void test_refused(void **state)
     refused_u32("tiny-gemma4", "gemma4.attention.sliding_window_pattern", 6,
                 "gemma4.attention.sliding_window_pattern must be an array that says of each block");
     refused_u32("tiny-gemma4", "gemma4.rope.dimension_count_swa", 34, "of which 34 rotate: not possible");
-    refused_u32("tiny-gemma4", "gemma4.embedding_length_per_layer_input", 8, "(E2B, E4B); neither is supported");
+    refused_u32("tiny-gemma4", "gemma4.embedding_length_per_layer_input", 8,
+                "per_layer_token_embd.weight is missing; gemma4 models have it, [32, 512]");
+    refused_u32("tiny-gemma4-e", "gemma4.attention.shared_kv_layers", 3, "shared_kv_layers is 3: of the last two");
+    refused_u32("tiny-gemma4-e", "gemma4.attention.shared_kv_layers", 6, "shared_kv_layers is 6: of the last two");
+    refused_u32("tiny-gemma4-e", "gemma4.attention.shared_kv_layers", 0, "blk.4.attn_k.weight is missing");
     rewriting mmproj;
     rewrite_begin(&mmproj, draw("tiny-qwen3"));
     OK(mmproj.ctx, firn_gguf_put_string(mmproj.out, "general.type", "mmproj", 6));

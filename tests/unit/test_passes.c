@@ -130,7 +130,8 @@ static void sizes_of(const char *shape)
 
 static void any_size_on_the_largest_plans(void **state)
 {
-    static const char *const shapes[] = {"tiny-deepseek2", "tiny-gpt-oss", "tiny-qwen2moe", "tiny-llama"};
+    static const char *const shapes[] = {"tiny-deepseek2", "tiny-gpt-oss", "tiny-qwen2moe", "tiny-llama",
+                                         "tiny-gemma4-e"};
 
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)

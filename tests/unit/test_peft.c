@@ -267,6 +267,14 @@ static void test_names(void **state)
             fabs(theirs(&x, L1 "experts", 8, e, 100, 5) * (double)((const float *)(const void *)scale->data)[e] -
                  ours(&x, "blk.1.ffn_down_exps.weight", e, 100, 5)) < 1e-5);
     forget(&x);
+    export(&x, "tiny-gemma4-e", "all"); /* blocks 4 and 5 have no keys: others are adapted in all that have them */
+    same(&x, L1 "per_layer_input_gate", 1, 0, 31, "blk.1.inp_gate.weight", 31);
+    for (int64_t i = 0; i < 32; i += 31)
+        assert_true(fabs(theirs(&x, L1 "per_layer_projection", 1, 0, 77, i) - ours(&x, "blk.1.proj.weight", 0, 77, i)) <
+                    1e-5);
+    assert_true(targets(&x, "target_modules", "per_layer_input_gate"));
+    assert_true(targets(&x, "target_modules", "k_proj"));
+    forget(&x);
     export(&x, "tiny-mistral4", "experts");
     same(&x, L1 "mlp.experts.base_layer", 8, 3, 100, "blk.1.ffn_gate_up_exps.weight", 100);
     assert_int_equal(json_object_size(json_object_get(x.config, "rank_pattern")), 0); /* one tensor: no more rank */

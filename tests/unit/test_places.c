@@ -227,7 +227,10 @@ static void places_change_no_bit(void **state)
     static const struct {
         const char *shape;
         firn_type type;
-    } cases[] = {{"tiny-qwen3moe", FIRN_Q4_K}, {"tiny-deepseek2", FIRN_Q8_0}, {"tiny-gpt-oss", FIRN_MXFP4}};
+    } cases[] = {{"tiny-qwen3moe", FIRN_Q4_K},
+                 {"tiny-deepseek2", FIRN_Q8_0},
+                 {"tiny-gpt-oss", FIRN_MXFP4},
+                 {"tiny-gemma4-e", FIRN_Q4_0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
