@@ -165,6 +165,8 @@ static int add_options(cmd_option *list, char names[][NAME_BYTES], firn_train_op
 
 static int finish(const firn_train_result *r, const char *folder)
 {
+    if (r->rank > 0) /* rank 0 says it */
+        return r->finished || r->was_finished ? 0 : 128 + (int)stop_signal;
     if (r->was_finished) {
         printf("the run in %s is finished: %lld step%s, %s\n", folder, (long long)r->step, firn_plural(r->step),
                r->adapter);

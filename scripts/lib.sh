@@ -49,6 +49,9 @@ build() {
     fi
 }
 
+# Both MPIs, for runs of several processes (docs/ranks.md); the program itself needs none.
+MPI_PACKAGES="libopenmpi-dev openmpi-bin libmpich-dev mpich"
+
 # The compiler and Objective-C runtime of the software Metal device (preset metal-device). Returns 1, having said why,
 # where they cannot be had; nothing of it is needed to run firn.
 METAL_DEVICE_PACKAGES="clang-19 libclang-rt-19-dev llvm-19 libobjc-12-dev libblocksruntime-dev g++"

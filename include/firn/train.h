@@ -99,6 +99,7 @@ typedef struct {
     double loss;                        /* of the last step that this call made; NAN: it made none */
     double eval_loss_before, eval_loss; /* NAN where there is none */
     char adapter[4096], report[4096];
+    int rank; /* of this process among those that train together: 0 wrote all there is, and the others nothing */
 } firn_train_result;
 
 enum {
@@ -106,7 +107,8 @@ enum {
     FIRN_TRAIN_PROFILE = 2, /* time by operation, said at the end */
 };
 
-/* A new run. The output folder must not hold one yet. FIRN_ERR_CANCELLED is never returned: see result->finished. */
+/* A new run. Started by mpirun or srun, the processes train together (docs/ranks.md): each makes the same call.
+ * The output folder must not hold one yet. FIRN_ERR_CANCELLED is never returned: see result->finished. */
 FIRN_API firn_status firn_train(firn_context *ctx, const firn_train_options *options, int flags,
                                 const firn_watch *watch, firn_train_result *result);
 /* Goes on with the run in `folder`. Of options, steps, epochs, memory_limit, weights, save_every and eval_every may be

@@ -60,7 +60,8 @@ typedef struct {
 } firn_submission;
 
 typedef struct {
-    const char *name; /* "CPU" */
+    const char *name;  /* "CPU" */
+    bool host_buffers; /* a buffer's memory is an address of the host's */
     firn_status (*buffer_create)(firn_device *, size_t size, firn_buffer *);
     /* Host memory in place. NULL, or FIRN_ERR_UNSUPPORTED for this memory: callers copy instead. */
     firn_status (*buffer_wrap)(firn_device *, const void *memory, size_t size, firn_buffer *);
@@ -188,5 +189,8 @@ typedef struct {
     char error[400];             /* why, then */
 } firn_plugin_entry;
 const firn_plugin_entry *firn_plugins(int *n);
+/* The first shared object of that name in the same folders, loaded with its symbols seen by what it loads itself; NULL
+ * with the reason. */
+void *firn_plugin_object(const char *file, char *why, size_t size);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST = 16, PATH_BYTES = 1024 };
 
@@ -129,7 +130,8 @@ static bool own_folder(char *folder, size_t size)
     return snprintf(folder, size, "%.*s", length, end ? own.dli_fname : ".") < (int)size;
 }
 
-static void find_all(void)
+/* Every folder where shared objects may lie, in order; asked: the user named it. Ends when visit returns false. */
+static void each_folder(bool (*visit)(const char *folder, bool asked, void *user), void *user)
 {
     const char *asked = getenv("FIRN_BACKENDS");
     char folder[PATH_BYTES], lib[PATH_BYTES + 32];
@@ -140,15 +142,27 @@ static void find_all(void)
         char one[PATH_BYTES];
         if (n > 0 && n < sizeof one) {
             snprintf(one, sizeof one, "%.*s", (int)n, at);
-            search(one, true);
+            if (!visit(one, true, user))
+                return;
         }
         at += n + (at[n] == ':');
     }
-    if (!known)
+    if (!known || !visit(folder, false, user))
         return;
-    search(folder, false);
     snprintf(lib, sizeof lib, "%s/../%s", folder, FIRN_LIBDIR); /* of a program in bin/ */
-    search(lib, false);
+    visit(lib, false, user);
+}
+
+static bool visit_backends(const char *folder, bool asked, void *user)
+{
+    (void)user;
+    search(folder, asked);
+    return true;
+}
+
+static void find_all(void)
+{
+    each_folder(visit_backends, NULL);
 }
 
 const firn_plugin_entry *firn_plugins(int *n)
@@ -158,4 +172,39 @@ const firn_plugin_entry *firn_plugins(int *n)
     pthread_once(&once, find_all);
     *n = n_entries;
     return entries;
+}
+
+/* ---- one object by name ---- */
+
+typedef struct {
+    const char *file;
+    void *object;
+    char *why;
+    size_t size;
+} wanted_object;
+
+static bool visit_object(const char *folder, bool asked, void *user)
+{
+    wanted_object *w = user;
+    char path[2 * PATH_BYTES];
+
+    (void)asked;
+    snprintf(path, sizeof path, "%s/%s", folder, w->file);
+    if (access(path, F_OK) != 0)
+        return true;
+    w->object = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!w->object) {
+        const char *why = dlerror();
+        snprintf(w->why, w->size, "it cannot be loaded: %.300s", why ? why : "no reason given");
+    }
+    return false;
+}
+
+void *firn_plugin_object(const char *file, char *why, size_t size)
+{
+    wanted_object w = {file, NULL, why, size};
+
+    snprintf(why, size, "it lies neither beside the program nor in the folders of FIRN_BACKENDS");
+    each_folder(visit_object, &w);
+    return w.object;
 }

@@ -312,6 +312,7 @@ static void info(firn_device *device, firn_device_info *info)
 
 static const firn_backend cpu_backend = {
     .name = "CPU",
+    .host_buffers = true,
     .buffer_create = buffer_create,
     .buffer_wrap = buffer_wrap,
     .buffer_destroy = buffer_destroy,

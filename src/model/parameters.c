@@ -72,6 +72,11 @@ firn_status firn_parameters_zero(firn_parameters *s, firn_parameters_part part)
     return firn_queue_clear(FIRN_QUEUE_COMPUTE, s->part[part], 0, (size_t)s->n * sizeof(float));
 }
 
+float *firn_parameters_host(const firn_parameters *s, firn_parameters_part part)
+{
+    return s->part[part] && s->device->backend->host_buffers ? s->part[part]->memory : NULL;
+}
+
 firn_status firn_parameters_push(firn_parameters *s)
 {
     return s->in_place ? FIRN_OK : firn_parameters_write(s, FIRN_PARAMETERS_VALUES, 0, s->n, s->adapter->values);

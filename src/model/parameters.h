@@ -43,6 +43,8 @@ firn_status firn_parameters_write(firn_parameters *store, firn_parameters_part p
                                   const float *values);
 /* To zeros; enqueued. */
 firn_status firn_parameters_zero(firn_parameters *store, firn_parameters_part part);
+/* The part itself where the device's memory is the host's (nothing may be queued when it is used), else NULL. */
+float *firn_parameters_host(const firn_parameters *store, firn_parameters_part part);
 /* adapter->values to the device, and back. */
 firn_status firn_parameters_push(firn_parameters *store);
 firn_status firn_parameters_pull(firn_parameters *store);

@@ -46,7 +46,7 @@ static firn_status evaluate(firn_run *run, firn_eval_result *result)
     if (s == FIRN_ERR_MEMORY && params.memory_limit)
         return firn_run_too_large(run);
     FIRN_TRY(s);
-    FIRN_TRY(firn_packing_loss(run->session, run->data, &run->held_packing, o->batch, &run->pass, &sum));
+    FIRN_TRY(firn_packing_loss(run->session, run->group, run->data, &run->held_packing, o->batch, &run->pass, &sum));
     *result =
         (firn_eval_result){.size = sizeof *result,
                            .samples = run->data->counts.lines - run->data->counts.empty - run->data->counts.untrained,

@@ -10,6 +10,7 @@
 #include "core/sized.h"
 #include "gguf/gguf.h"
 #include "train/proof.h"
+#include "train/ranks.h"
 #include "train/report.h"
 #include "train/witness.h"
 
@@ -63,6 +64,8 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
     const uint64_t memory = firn_memory_anonymous();
     firn_text line;
 
+    if (!firn_run_first(run))
+        return FIRN_OK;
     firn_text_init(&line, run->ctx, 0);
     firn_text_printf(&line, "{\"step\": %lld", (long long)run->at.step);
     if (step)
@@ -123,7 +126,7 @@ static firn_status checkpoints_of(const firn_run *run, char *path)
     return firn_run_path(run->ctx, run->folder, "checkpoints", path);
 }
 
-static firn_status save(firn_run *run)
+static firn_status write_checkpoint(firn_run *run)
 {
     char folder[FIRN_PATH_BYTES];
     firn_text settings;
@@ -138,6 +141,12 @@ static firn_status save(firn_run *run)
                                   firn_text_cstr(&settings), run->record.options.keep);
     firn_text_free(&settings);
     return s;
+}
+
+/* All ranks know the same; the first writes it down. */
+static firn_status save(firn_run *run)
+{
+    return firn_run_agree(run, firn_run_first(run) ? write_checkpoint(run) : FIRN_OK);
 }
 
 /* Another number of steps is another schedule for the steps that are left. */
@@ -165,7 +174,7 @@ static void say_schedule(const firn_run *run)
 }
 
 /* Goes to the newest checkpoint that can be read; where there is none, stays at the start. */
-static firn_status load_newest(firn_run *run)
+static firn_status read_newest(firn_run *run)
 {
     char folder[FIRN_PATH_BYTES];
     int64_t step, below = INT64_MAX;
@@ -198,6 +207,12 @@ static firn_status load_newest(firn_run *run)
     firn_run_say(run, "going on after step %lld", (long long)run->at.step);
     say_schedule(run);
     return FIRN_OK;
+}
+
+static firn_status load_newest(firn_run *run)
+{
+    FIRN_TRY(firn_run_agree(run, firn_run_first(run) ? read_newest(run) : FIRN_OK));
+    return firn_run_share_position(run);
 }
 
 /* ---- training ---- */
@@ -273,16 +288,19 @@ static firn_status one_step(firn_run *run, const firn_witness *before, double be
     if (proof && load)
         memset(load, 0, (size_t)(info->n_layer * info->n_expert) * sizeof *load);
     stoppable(run, true);
-    const firn_status s = firn_run_step(run, &step);
+    firn_status s = firn_run_step(run, &step);
     stoppable(run, false); /* what is learned is evaluated and written down, or it would be missing */
     FIRN_TRY(s);
-    FIRN_TRY(expect_still(run));
+    FIRN_TRY(firn_run_agree(run, expect_still(run)));
     run->at.seconds += step.seconds;
     run->last_loss = step.loss;
-    if (proof)
-        FIRN_TRY(prove(run));
+    if (proof) {
+        FIRN_TRY(firn_run_sum_load(run));
+        FIRN_TRY(firn_run_agree(run, firn_run_first(run) ? prove(run) : FIRN_OK));
+    }
     if (shown) {
         FIRN_TRY(firn_run_evaluate(run, &eval_loss));
+        FIRN_TRY(firn_run_sum_load(run));
         run->at.eval_loss = eval_loss;
     }
     FIRN_TRY(write_metrics(run, &step, eval_loss));
@@ -291,7 +309,8 @@ static firn_status one_step(firn_run *run, const firn_witness *before, double be
                   passed / (double)(run->at.step - done_before) * (double)(run->record.steps - run->at.step));
     if (last || (o->save_every > 0 && run->at.step % o->save_every == 0))
         FIRN_TRY(save(run));
-    return shown && !last ? show_state(run, before, !isnan(eval_loss)) : FIRN_OK;
+    s = shown && !last && firn_run_first(run) ? show_state(run, before, !isnan(eval_loss)) : FIRN_OK;
+    return firn_run_agree(run, s);
 }
 
 static firn_status train(firn_run *run, const firn_witness *before, bool *stopped)
@@ -301,8 +320,11 @@ static firn_status train(firn_run *run, const firn_witness *before, bool *stoppe
 
     firn_status s = FIRN_OK;
 
-    while (s == FIRN_OK && run->at.step < run->record.steps && !firn_run_stop_wanted(run))
-        s = one_step(run, before, begin, done_before);
+    while (s == FIRN_OK && run->at.step < run->record.steps) {
+        s = firn_run_agree(run, firn_run_stop_wanted(run) ? FIRN_ERR_CANCELLED : FIRN_OK);
+        if (s == FIRN_OK)
+            s = one_step(run, before, begin, done_before);
+    }
     *stopped = s == FIRN_ERR_CANCELLED || (s == FIRN_OK && run->at.step < run->record.steps);
     if (*stopped)
         s = run->at.step > 0 ? save(run) : FIRN_OK;
@@ -348,6 +370,8 @@ static firn_status look_before(firn_run *run, firn_witness *before)
     run->at.eval_loss_before = run->at.eval_loss = loss;
     if (!isnan(loss))
         firn_run_say(run, "evaluation loss before training: %.4f", loss);
+    if (!firn_run_first(run))
+        return FIRN_OK;
     FIRN_TRY(write_before(run, before));
     return write_metrics(run, NULL, loss);
 }
@@ -391,6 +415,20 @@ static firn_status say_profile(firn_run *run)
     return FIRN_OK;
 }
 
+/* The answers of the trained model, its adapter and the report: what lies in the folder in the end. */
+static firn_status write_results(firn_run *run, const firn_witness *before, firn_witness *after)
+{
+    FIRN_TRY(firn_witness_talk(run, after, true));
+    if (firn_run_stop_wanted(run)) /* some answers are missing: a resumed run asks again */
+        return FIRN_ERR_CANCELLED;
+    FIRN_TRY(save_adapter(run));
+    FIRN_TRY(firn_report_write(run, before, after));
+    FIRN_TRY(expect_still(run));
+    FIRN_TRY(forgive(run, write_latest(run, after)));
+    run->record.finished = true;
+    return firn_run_record_write(run->ctx, run->folder, &run->record);
+}
+
 static firn_status finish(firn_run *run, const firn_witness *before)
 {
     firn_witness after = {0};
@@ -404,26 +442,16 @@ static firn_status finish(firn_run *run, const firn_witness *before)
         s = firn_session_pull(run->session);
     firn_optimizer_destroy(run->optimizer);
     run->optimizer = NULL;
+    firn_reduction_destroy(run->reduction);
+    run->reduction = NULL;
     firn_session_destroy(run->session); /* their memory makes room for the key/value cache */
     run->session = NULL;
-    if (s == FIRN_OK)
-        s = firn_witness_talk(run, &after, true);
-    if (s == FIRN_OK && firn_run_stop_wanted(run)) /* some answers are missing: a resumed run asks again */
-        s = FIRN_ERR_CANCELLED;
+    if (s == FIRN_OK && firn_run_first(run))
+        s = write_results(run, before, &after);
     if (s == FIRN_ERR_DEVICE) /* nobody would learn it later: no step follows */
         s = firn_fail_in(run->ctx, s, "the adapter after step %lld is not saved", (long long)run->at.step);
-    else if (s == FIRN_OK)
-        s = save_adapter(run);
-    if (s == FIRN_OK)
-        s = firn_report_write(run, before, &after);
-    if (s == FIRN_OK)
-        s = expect_still(run);
-    if (s == FIRN_OK)
-        s = forgive(run, write_latest(run, &after));
     firn_witness_clear(&after);
-    FIRN_TRY(s);
-    run->record.finished = true;
-    return firn_run_record_write(run->ctx, run->folder, &run->record);
+    return firn_run_agree(run, s);
 }
 
 /* ---- the story ---- */
@@ -431,6 +459,7 @@ static firn_status finish(firn_run *run, const firn_witness *before)
 static void fill_result(firn_run *run, bool finished, firn_train_result *result)
 {
     result->finished = finished;
+    result->rank = run->group ? run->group->rank : 0;
     result->step = run->at.step;
     result->loss = run->last_loss;
     result->eval_loss_before = run->at.eval_loss_before;
@@ -449,12 +478,15 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
     if (run->at.step > run->record.steps)
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "the run has done %lld steps already, more than the %lld wanted",
                          (long long)run->at.step, (long long)run->record.steps);
-    FIRN_TRY(forgive(run, firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics)));
-    FIRN_TRY(forgive(run, firn_events_open(run->ctx, run->folder, run->at.step, &run->events)));
+    if (firn_run_first(run)) {
+        FIRN_TRY(
+            forgive(run, firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics)));
+        FIRN_TRY(forgive(run, firn_events_open(run->ctx, run->folder, run->at.step, &run->events)));
+    }
     if (run->metrics.note[0])
         firn_run_say(run, "warning: %s", run->metrics.note);
     if (run->at.step == 0)
-        s = look_before(run, before);
+        s = firn_run_agree(run, look_before(run, before));
     if (run->flags & FIRN_TRAIN_PROFILE)
         firn_device_profile(run->device, true);
     if (s == FIRN_OK)
@@ -485,20 +517,28 @@ static firn_status sweep(firn_run *run)
     return FIRN_OK;
 }
 
-/* From decided options and an opened run to its end. */
-static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
+/* What the first rank looks at before anything is on the device. *newest: the newest checkpoint; -1: none. */
+static firn_status look_around(firn_run *run, bool resumed, firn_witness *before, int64_t *newest)
 {
-    firn_witness before = {0};
     char folder[FIRN_PATH_BYTES];
-    int64_t newest = -1;
 
     FIRN_TRY(sweep(run));
     FIRN_TRY(checkpoints_of(run, folder));
     if (resumed)
-        FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, INT64_MAX, &newest));
-    firn_status s = newest < 0 ? firn_witness_talk(run, &before, false) : FIRN_OK;
+        FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, INT64_MAX, newest));
+    return *newest < 0 ? firn_witness_talk(run, before, false) : FIRN_OK;
+}
+
+/* From decided options and an opened run to its end. */
+static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
+{
+    firn_witness before = {0};
+    int64_t newest = -1;
+    firn_status s = firn_run_first(run) ? look_around(run, resumed, &before, &newest) : FIRN_OK;
+
+    s = firn_run_agree(run, s);
     if (s == FIRN_OK)
-        s = firn_run_prepare(run);
+        s = firn_run_agree(run, firn_run_prepare(run));
     if (s == FIRN_OK && resumed)
         s = load_newest(run);
     if (s == FIRN_OK && newest >= 0)
@@ -616,28 +656,59 @@ static firn_status absolute_sources(firn_run *run, firn_strings *sources)
     return FIRN_OK;
 }
 
-static firn_status new_run(firn_run *run, firn_train_result *result)
+/* Model, data and adapter on every rank. The first goes first: it fills the cache of tokens, from which the others
+ * read. */
+static firn_status open_together(firn_run *run)
+{
+    if (firn_group_size(run->group) == 1)
+        return firn_run_open(run);
+    if (firn_run_first(run)) {
+        FIRN_TRY(firn_run_agree(run, firn_run_open(run)));
+        FIRN_TRY(firn_run_agree(run, FIRN_OK));
+    } else {
+        FIRN_TRY(firn_run_agree(run, FIRN_OK));
+        FIRN_TRY(firn_run_agree(run, firn_run_open(run)));
+    }
+    return firn_run_compare(run);
+}
+
+/* What only the first rank does before the first step of a new run. */
+static firn_status begin_folder(firn_run *run)
+{
+    FIRN_TRY(check_space(run));
+    return firn_run_record_write(run->ctx, run->folder, &run->record);
+}
+
+static firn_status make_absolute(firn_run *run)
 {
     firn_train_options *o = &run->record.options;
 
-    FIRN_TRY(check_new(run->ctx, o));
-    firn_train_options_defaults(o);
-    if (!(run->flags & FIRN_TRAIN_DRY_RUN)) {
-        FIRN_TRY(make_folder(run));
-        o->output = run->folder;
-    }
     FIRN_TRY(absolute(run, &o->model));
     FIRN_TRY(absolute_sources(run, &o->data));
     if (o->eval_data)
         FIRN_TRY(absolute_source(run, &o->eval_data));
-    FIRN_TRY(absolute(run, &o->adapter));
-    FIRN_TRY(firn_run_open(run));
-    FIRN_TRY(firn_run_decide(run));
-    FIRN_TRY(firn_run_plan(run));
+    return absolute(run, &o->adapter);
+}
+
+static firn_status new_run(firn_run *run, firn_train_result *result)
+{
+    firn_train_options *o = &run->record.options;
+    firn_status s = check_new(run->ctx, o);
+
+    firn_train_options_defaults(o);
+    if (s == FIRN_OK && !(run->flags & FIRN_TRAIN_DRY_RUN) && firn_run_first(run)) {
+        s = make_folder(run);
+        o->output = run->folder;
+    }
+    if (s == FIRN_OK)
+        s = make_absolute(run);
+    FIRN_TRY(firn_run_agree(run, s));
+    FIRN_TRY(open_together(run));
+    s = firn_run_decide(run);
+    FIRN_TRY(firn_run_agree(run, s == FIRN_OK ? firn_run_plan(run) : s));
     if (run->flags & FIRN_TRAIN_DRY_RUN)
         return FIRN_OK;
-    FIRN_TRY(check_space(run));
-    FIRN_TRY(firn_run_record_write(run->ctx, run->folder, &run->record));
+    FIRN_TRY(firn_run_agree(run, firn_run_first(run) ? begin_folder(run) : FIRN_OK));
     return tell(run, false, result);
 }
 
@@ -652,7 +723,9 @@ firn_status firn_train(firn_context *ctx, const firn_train_options *options, int
     firn_status s = firn_train_options_take(ctx, options, &run.record.options);
     const char *output = run.record.options.output;
     if (s == FIRN_OK)
-        s = new_run(&run, &r);
+        s = firn_run_join(&run);
+    if (s == FIRN_OK)
+        s = firn_group_end(run.group, new_run(&run, &r));
     firn_run_close(&run);
     if (s != FIRN_OK) /* a refused run leaves no empty folder */
         firn_unmake_folder(output, run.made);
@@ -713,26 +786,34 @@ static firn_status expect_same(firn_run *run, const firn_run_record *was)
     return FIRN_OK;
 }
 
-static firn_status resume_run(firn_run *run, const char *folder, const firn_train_options *options,
-                              firn_train_result *result)
+/* The record of the run as it was, with what is changed now. */
+static firn_status read_run(firn_run *run, const char *folder, const firn_train_options *options, firn_run_record *was)
 {
-    const bool dry = run->flags & FIRN_TRAIN_DRY_RUN;
-    firn_run_record was;
+    const bool locks = !(run->flags & FIRN_TRAIN_DRY_RUN) && firn_run_first(run);
 
     /* The lock comes first: one who writes the folder may not have written run.json yet, or may be about to. Only where
      * the folder cannot be written or is none does it come second, so that a folder without a run is told as that. */
-    if (!dry && access(folder, W_OK | X_OK) == 0)
+    if (locks && access(folder, W_OK | X_OK) == 0)
         FIRN_TRY(firn_lock_folder(run->ctx, folder, &run->lock));
-    FIRN_TRY(firn_run_record_read(&run->arena, folder, &was));
+    FIRN_TRY(firn_run_record_read(&run->arena, folder, was));
     FIRN_TRY(firn_full_path(run->ctx, folder, run->folder));
-    if (!dry && !run->lock)
+    if (locks && !run->lock)
         FIRN_TRY(firn_lock_folder(run->ctx, folder, &run->lock));
-    run->record.options = was.options;
+    run->record.options = was->options;
     FIRN_TRY(merge(run, options));
     run->record.options.output = run->folder;
-    FIRN_TRY(firn_run_open(run));
-    FIRN_TRY(expect_same(run, &was));
-    FIRN_TRY(firn_run_decide(run));
+    return FIRN_OK;
+}
+
+static firn_status resume_run(firn_run *run, const char *folder, const firn_train_options *options,
+                              firn_train_result *result)
+{
+    firn_run_record was;
+
+    FIRN_TRY(firn_run_agree(run, read_run(run, folder, options, &was)));
+    FIRN_TRY(open_together(run));
+    FIRN_TRY(firn_run_agree(run, expect_same(run, &was)));
+    FIRN_TRY(firn_run_agree(run, firn_run_decide(run)));
     run->steps_before = was.steps;
     if (was.finished && run->record.steps == was.steps) {
         run->at.step = was.steps;
@@ -740,10 +821,11 @@ static firn_status resume_run(firn_run *run, const char *folder, const firn_trai
         fill_result(run, true, result);
         return FIRN_OK;
     }
-    FIRN_TRY(firn_run_plan(run));
+    FIRN_TRY(firn_run_agree(run, firn_run_plan(run)));
     if (run->flags & FIRN_TRAIN_DRY_RUN)
         return FIRN_OK;
-    FIRN_TRY(firn_run_record_write(run->ctx, run->folder, &run->record));
+    const firn_status s = firn_run_first(run) ? firn_run_record_write(run->ctx, run->folder, &run->record) : FIRN_OK;
+    FIRN_TRY(firn_run_agree(run, s));
     return tell(run, true, result);
 }
 
@@ -758,7 +840,9 @@ firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_
     FIRN_TRY(begin(&run, ctx, flags, watch, result));
     firn_status s = firn_train_options_take(ctx, options, &changed);
     if (s == FIRN_OK)
-        s = resume_run(&run, folder, &changed, &r);
+        s = firn_run_join(&run);
+    if (s == FIRN_OK)
+        s = firn_group_end(run.group, resume_run(&run, folder, &changed, &r));
     firn_run_close(&run);
     firn_sized_give(result, &r);
     return s;

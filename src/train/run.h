@@ -2,6 +2,7 @@
 #ifndef FIRN_TRAIN_RUN_H
 #define FIRN_TRAIN_RUN_H
 
+#include "core/group.h"
 #include "core/lock.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
@@ -9,7 +10,22 @@
 #include "train/language.h"
 #include "train/optimizer.h"
 #include "train/record.h"
+#include "train/reduce.h"
 #include "train/schedule.h"
+
+/* What a pass of a step gave. */
+typedef struct {
+    double loss, router[2]; /* router: balance and z, weighed by the pass's share of the step's tokens */
+} firn_pass_result;
+
+/* The passes of a step: what is in them, and what came out. */
+typedef struct {
+    int32_t *samples;           /* of pass i: [begin[i], begin[i + 1]) */
+    int64_t *begin;             /* [passes + 1] */
+    int64_t *tokens;            /* [passes] */
+    firn_pass_result *results;  /* [passes] */
+    firn_pass_result *gathered; /* [ranks + 1][most passes of a rank]: of all ranks, and what this one sends */
+} firn_step_list;
 
 typedef struct {
     firn_context *ctx;
@@ -37,6 +53,10 @@ typedef struct {
     int64_t packed;       /* -1: none */
     firn_packing held_packing;
     firn_pass pass;
+
+    firn_group *group; /* those who train together; NULL or of size 1: this process alone */
+    firn_reduction *reduction;
+    firn_step_list listed; /* of the step that runs */
 
     bool evaluates; /* firn_eval: nothing is trained */
 
@@ -106,6 +126,9 @@ firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *o
 
 /* The windows of an epoch; the packing belongs to the run until the next call. */
 firn_status firn_run_pack(firn_run *run, int64_t epoch);
+/* Memory for the passes of a step; when options are decided. */
+firn_status firn_run_list_create(firn_run *run);
+void firn_run_list_destroy(firn_run *run);
 /* One optimizer step: at.step + 1. Its gradients stay in the session until the next. A loss or gradient that is not
  * finite fails, naming step, sample and tensor; the adapter is then as before the step. */
 firn_status firn_run_step(firn_run *run, firn_step_result *result);
@@ -115,9 +138,10 @@ typedef struct {
     int64_t tokens, target_tokens;
 } firn_loss_sum;
 
-/* The loss of all windows of a packing, in passes of `batch` windows. Expert load is counted from zero. */
-firn_status firn_packing_loss(firn_session *session, const firn_data *data, const firn_packing *packing, int64_t batch,
-                              firn_pass *pass, firn_loss_sum *sum);
+/* The loss of all windows of a packing, in passes of `batch` windows. Expert load is counted from zero. Of
+ * several ranks each takes passes in turn; the sum is all ranks', the load each one's own. */
+firn_status firn_packing_loss(firn_session *session, firn_group *group, const firn_data *data,
+                              const firn_packing *packing, int64_t batch, firn_pass *pass, firn_loss_sum *sum);
 /* Mean loss over the evaluation data; NAN when there is none. */
 firn_status firn_run_evaluate(firn_run *run, double *loss);
 

@@ -6,7 +6,7 @@
 #include "model/model.h"
 #include "model/place.h"
 #include "train/advice.h"
-#include "train/run.h"
+#include "train/ranks.h"
 
 #include "firn/ops.h"
 
@@ -144,12 +144,27 @@ firn_status firn_run_context(firn_run *run)
     return FIRN_OK;
 }
 
+/* Several ranks of a host each take a device of it, where a kind alone is named: CUDA is CUDA1 for the second. */
+static firn_status open_device(firn_run *run)
+{
+    firn_train_options o = run->record.options;
+    char name[32];
+    const size_t n = strlen(o.device);
+
+    if (firn_group_size(run->group) > 1 && strcmp(o.device, "CPU") != 0 && n > 0 && n < sizeof name - 12 &&
+        !(o.device[n - 1] >= '0' && o.device[n - 1] <= '9')) {
+        snprintf(name, sizeof name, "%s%d", o.device, run->group->local_rank);
+        o.device = name;
+    }
+    return firn_train_device_open(run->ctx, &o, &run->device);
+}
+
 firn_status firn_run_open(firn_run *run)
 {
     firn_train_options *o = &run->record.options;
     firn_context *ctx = run->ctx;
 
-    FIRN_TRY(firn_train_device_open(ctx, o, &run->device));
+    FIRN_TRY(open_device(run));
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     const firn_model_info *info = firn_model_get_info(run->model);
     const firn_gguf *gguf = firn_model_gguf(run->model);
@@ -174,6 +189,8 @@ void firn_run_close(firn_run *run)
     firn_events_close(&run->events);
     firn_lock_drop(run->lock);
     firn_optimizer_destroy(run->optimizer);
+    firn_reduction_destroy(run->reduction);
+    firn_run_list_destroy(run);
     firn_session_destroy(run->session);
     firn_pass_destroy(&run->pass);
     if (run->packing.ctx)
@@ -189,6 +206,7 @@ void firn_run_close(firn_run *run)
     firn_model_close(run->model);
     firn_device_close(run->device);
     firn_arena_clear(&run->arena);
+    firn_group_close(run->group);
 }
 
 /* ---- what follows from options, model and data ---- */
@@ -274,13 +292,30 @@ static firn_optimizer_kind optimizer_kind(const firn_run *run)
     return kind;
 }
 
+/* The output layer's gradient comes a chunk of rows at a time; see firn_reduction_create. */
+static bool gradients_come_whole(const firn_run *run)
+{
+    for (int i = 0; i < run->adapter->n_entries; i++)
+        if (run->adapter->entries[i].layer < 0)
+            return false;
+    return true;
+}
+
+static uint64_t reduction_bytes(const firn_run *run)
+{
+    return firn_reduction_bytes(run->adapter->n_values, run->group, run->record.options.accumulate,
+                                gradients_come_whole(run), run->device->backend->host_buffers);
+}
+
 uint64_t firn_run_outside_bytes(const firn_run *run)
 {
-    return run->present + firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values) + pass_bytes(run);
+    return run->present + firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values) + reduction_bytes(run) +
+           pass_bytes(run);
 }
 
 static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
 {
+    const uint64_t sums = reduction_bytes(run);
     const struct {
         const char *what;
         uint64_t bytes;
@@ -294,7 +329,8 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
         {"adapter", m->adapter},
         {"gradients", m->gradients},
         {"optimizer", firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
-        {"vocabulary and data", outside - firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
+        {"sums of passes", sums},
+        {"vocabulary and data", outside - sums - firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
     };
     firn_text t;
 
@@ -502,6 +538,7 @@ firn_status firn_run_plan(firn_run *run)
                  (long long)run->record.steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
                  o->learning_rate, o->schedule);
     firn_run_say(run, "device   %s", firn_device_about(run->device));
+    FIRN_TRY(firn_run_say_ranks(run));
     const uint64_t outside = firn_run_outside_bytes(run);
     FIRN_TRY(plan_session(run, outside, &memory));
     FIRN_TRY(say_memory(run, outside, &memory));
@@ -520,6 +557,9 @@ firn_status firn_run_prepare(firn_run *run)
     optimizer.weight_decay = (float)o->weight_decay;
     optimizer.clip = (float)o->clip;
     FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
+    FIRN_TRY(firn_run_list_create(run));
     FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
+    FIRN_TRY(firn_reduction_create(firn_session_parameters(run->session), run->group, o->accumulate,
+                                   gradients_come_whole(run), &run->reduction));
     return firn_optimizer_create_on(firn_session_parameters(run->session), &optimizer, &run->optimizer);
 }

@@ -10,9 +10,11 @@
  *
  * while the loss that is reported stays the language's; the router's are reported beside it.
  *
+ * Gradients of passes are added in a tree (train/reduce.h), on one rank or several; losses in the order of passes.
+ *
  * Windows are taken in order, epoch after epoch; a step that meets the end of an epoch goes on with the next. */
 #include "core/machine.h"
-#include "train/run.h"
+#include "train/ranks.h"
 
 #include <math.h>
 
@@ -48,33 +50,66 @@ static firn_status next_window(firn_run *run, firn_position *cursor, int64_t *wi
     return FIRN_OK;
 }
 
-static firn_status fill_pass(firn_run *run, firn_position *cursor)
-{
-    int64_t w;
+/* ---- the passes of a step ---- */
 
-    firn_pass_clear(&run->pass);
-    for (int64_t i = 0; i < run->record.options.batch; i++) {
-        FIRN_TRY(next_window(run, cursor, &w));
-        FIRN_TRY(firn_pass_add_window(&run->pass, run->data, &run->packing, w));
+firn_status firn_run_list_create(firn_run *run)
+{
+    const firn_train_options *o = &run->record.options;
+    const size_t passes = (size_t)o->accumulate, ranks = (size_t)firn_group_size(run->group);
+    const size_t samples = (size_t)(o->batch * o->context); /* of a pass, at most: none is empty */
+    firn_step_list *l = &run->listed;
+
+    l->samples = firn_alloc_zeroed(run->ctx, passes, samples * sizeof *l->samples);
+    l->begin = firn_alloc_zeroed(run->ctx, passes + 1, sizeof *l->begin);
+    l->tokens = firn_alloc_zeroed(run->ctx, passes, sizeof *l->tokens);
+    l->results = firn_alloc_zeroed(run->ctx, passes, sizeof *l->results);
+    l->gathered = firn_alloc_zeroed(run->ctx, (ranks + 1) * ((passes + ranks - 1) / ranks), sizeof *l->gathered);
+    return l->samples && l->begin && l->tokens && l->results && l->gathered ? FIRN_OK : FIRN_ERR_MEMORY;
+}
+
+void firn_run_list_destroy(firn_run *run)
+{
+    firn_step_list *l = &run->listed;
+
+    firn_free(run->ctx, l->samples);
+    firn_free(run->ctx, l->begin);
+    firn_free(run->ctx, l->tokens);
+    firn_free(run->ctx, l->results);
+    firn_free(run->ctx, l->gathered);
+    *l = (firn_step_list){0};
+}
+
+/* Samples, tokens and targets of the step, before anything is computed: the gradient's weight is one over the targets.
+ * The cursor moves behind it. */
+static firn_status list_step(firn_run *run, firn_position *cursor, firn_step_result *result)
+{
+    const firn_train_options *o = &run->record.options;
+    firn_step_list *l = &run->listed;
+    int64_t w, n = 0;
+
+    result->tokens = result->target_tokens = 0;
+    for (int64_t i = 0; i < o->accumulate; i++) {
+        l->tokens[i] = 0;
+        for (int64_t j = 0; j < o->batch; j++) {
+            FIRN_TRY(next_window(run, cursor, &w));
+            for (int64_t k = run->packing.window[w]; k < run->packing.window[w + 1]; k++) {
+                const firn_sample *s = &run->data->samples[run->packing.order[k]];
+                l->samples[n++] = run->packing.order[k];
+                l->tokens[i] += s->n;
+                result->target_tokens += s->n_targets;
+            }
+        }
+        l->begin[i + 1] = n;
+        result->tokens += l->tokens[i];
     }
     return FIRN_OK;
 }
 
-/* Tokens and targets of the step, before anything is computed: the gradient's weight is one over the targets. */
-static firn_status count_step(firn_run *run, firn_position cursor, firn_step_result *result)
+static firn_status fill_pass(firn_run *run, int64_t i)
 {
-    const firn_train_options *o = &run->record.options;
-    int64_t w;
-
-    result->tokens = result->target_tokens = 0;
-    for (int64_t i = 0; i < o->batch * o->accumulate; i++) {
-        FIRN_TRY(next_window(run, &cursor, &w));
-        for (int64_t k = run->packing.window[w]; k < run->packing.window[w + 1]; k++) {
-            const firn_sample *s = &run->data->samples[run->packing.order[k]];
-            result->tokens += s->n;
-            result->target_tokens += s->n_targets;
-        }
-    }
+    firn_pass_clear(&run->pass);
+    for (int64_t k = run->listed.begin[i]; k < run->listed.begin[i + 1]; k++)
+        FIRN_TRY(firn_pass_add(&run->pass, run->data, run->listed.samples[k]));
     return FIRN_OK;
 }
 
@@ -127,10 +162,8 @@ static firn_status blame_sample(firn_run *run, firn_status failed)
  * possible. */
 static firn_status blame_pass(firn_run *run, const firn_step_result *step)
 {
-    firn_position cursor = run->at;
-
     for (int64_t i = 0; i < run->record.options.accumulate; i++) {
-        FIRN_TRY(fill_pass(run, &cursor));
+        FIRN_TRY(fill_pass(run, i));
         firn_batch batch = firn_pass_batch(&run->pass);
         weigh_router(run, (double)batch.n_tokens / (double)step->tokens, &batch);
         firn_session_zero_gradients(run->session);
@@ -167,42 +200,80 @@ static firn_status blame_gradient(firn_run *run, const firn_step_result *step)
 
 /* ---- the step ---- */
 
-/* What the pass that was run adds to those of the step. */
-static void add_router(const firn_run *run, double share, firn_step_result *result)
+/* One pass: its gradient is added to the session's. */
+static firn_status run_pass(firn_run *run, const firn_step_result *step, firn_pass_result *result)
 {
+    firn_batch batch = firn_pass_batch(&run->pass);
+    const double share = (double)batch.n_tokens / (double)step->tokens;
     double losses[2];
     int64_t n;
 
+    weigh_router(run, share, &batch);
+    const firn_status s =
+        firn_session_gradient(run->session, &batch, 1 / (float)step->target_tokens, &result->loss, &n);
+    if (s == FIRN_ERR_DEVICE || (s == FIRN_OK && !isfinite(result->loss))) {
+        if (s == FIRN_OK)
+            firn_fail(run->ctx, FIRN_ERR_DEVICE, "the loss is %g", result->loss);
+        return blame_sample(run, FIRN_ERR_DEVICE);
+    }
+    FIRN_TRY(s);
     firn_session_router_losses(run->session, losses, &n);
     for (int i = 0; i < 2; i++)
-        result->router[i] = n ? result->router[i] + share * losses[i] / (double)n : NAN;
+        result->router[i] = n ? share * losses[i] / (double)n : NAN;
+    return FIRN_OK;
+}
+
+static firn_status run_passes(firn_run *run, const firn_step_result *step)
+{
+    int64_t n;
+    const int64_t *passes = firn_reduction_passes(run->reduction, &n);
+
+    FIRN_TRY(firn_reduction_begin(run->reduction));
+    for (int64_t k = 0; k < n; k++) {
+        FIRN_TRY(fill_pass(run, passes[k]));
+        FIRN_TRY(run_pass(run, step, &run->listed.results[passes[k]]));
+        FIRN_TRY(firn_reduction_passed(run->reduction));
+    }
+    return FIRN_OK;
+}
+
+/* Results of all passes, on every rank. */
+static firn_status gather_results(firn_run *run)
+{
+    const int ranks = firn_group_size(run->group);
+    const int64_t most = (run->record.options.accumulate + ranks - 1) / ranks;
+    firn_pass_result *all = run->listed.gathered, *mine = all + ranks * most;
+    int64_t n;
+
+    if (ranks == 1)
+        return FIRN_OK;
+    const int64_t *passes = firn_reduction_passes(run->reduction, &n);
+    for (int64_t k = 0; k < n; k++)
+        mine[k] = run->listed.results[passes[k]];
+    FIRN_TRY(firn_group_gather(run->group, mine, (size_t)most * sizeof *mine, all));
+    for (int r = 0; r < ranks; r++) {
+        passes = firn_reduction_passes_of(run->reduction, r, &n);
+        for (int64_t k = 0; k < n; k++)
+            run->listed.results[passes[k]] = all[r * most + k];
+    }
+    return FIRN_OK;
 }
 
 firn_status firn_run_step(firn_run *run, firn_step_result *result)
 {
-    const firn_train_options *o = &run->record.options;
     const double begin = firn_seconds();
     firn_position cursor = run->at;
-    double sum = 0, loss;
-    int64_t n;
+    double sum = 0;
 
-    FIRN_TRY(count_step(run, cursor, result));
+    FIRN_TRY(firn_run_agree(run, list_step(run, &cursor, result)));
+    FIRN_TRY(firn_run_agree(run, run_passes(run, result)));
+    FIRN_TRY(gather_results(run));
+    FIRN_TRY(firn_reduction_finish(run->reduction));
     result->router[0] = result->router[1] = result->grad_norm = 0;
-    firn_session_zero_gradients(run->session);
-    for (int64_t i = 0; i < o->accumulate; i++) {
-        FIRN_TRY(fill_pass(run, &cursor));
-        firn_batch batch = firn_pass_batch(&run->pass);
-        const double share = (double)batch.n_tokens / (double)result->tokens;
-        weigh_router(run, share, &batch);
-        const firn_status s = firn_session_gradient(run->session, &batch, 1 / (float)result->target_tokens, &loss, &n);
-        if (s == FIRN_ERR_DEVICE || (s == FIRN_OK && !isfinite(loss))) {
-            if (s == FIRN_OK)
-                firn_fail(run->ctx, FIRN_ERR_DEVICE, "the loss is %g", loss);
-            return blame_sample(run, FIRN_ERR_DEVICE);
-        }
-        FIRN_TRY(s);
-        sum += loss;
-        add_router(run, share, result);
+    for (int64_t i = 0; i < run->record.options.accumulate; i++) {
+        sum += run->listed.results[i].loss;
+        for (int k = 0; k < 2; k++)
+            result->router[k] += run->listed.results[i].router[k];
     }
     result->loss = sum / (double)result->target_tokens;
     result->learning_rate = firn_schedule_rate(&run->schedule, run->at.step + 1);
@@ -219,16 +290,23 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
 
 /* ---- evaluation ---- */
 
-firn_status firn_packing_loss(firn_session *session, const firn_data *data, const firn_packing *packing, int64_t batch,
-                              firn_pass *pass, firn_loss_sum *sum)
+/* The passes of this rank; each one's sum into sums, those of others stay as they are. */
+static firn_status add_losses(firn_session *session, firn_group *group, const firn_data *data,
+                              const firn_packing *packing, int64_t batch, firn_pass *pass, firn_loss_sum *sums)
 {
-    *sum = (firn_loss_sum){0};
-    for (int64_t w = 0; w < packing->n_windows;) {
+    const int64_t ranks = firn_group_size(group), rank = group ? group->rank : 0;
+
+    for (int64_t w = 0, i = 0; w < packing->n_windows; i++) {
+        const int64_t end = firn_min_i64(w + batch, packing->n_windows);
+        firn_loss_sum *sum = ranks > 1 ? sums + i / ranks : sums;
         double loss;
         int64_t n;
         firn_pass_clear(pass);
-        for (int64_t end = firn_min_i64(w + batch, packing->n_windows); w < end; w++)
-            FIRN_TRY(firn_pass_add_window(pass, data, packing, w));
+        for (; w < end; w++)
+            if (i % ranks == rank)
+                FIRN_TRY(firn_pass_add_window(pass, data, packing, w));
+        if (i % ranks != rank)
+            continue;
         const firn_batch b = firn_pass_batch(pass);
         FIRN_TRY(firn_session_loss(session, &b, &loss, &n));
         sum->loss += loss;
@@ -236,6 +314,32 @@ firn_status firn_packing_loss(firn_session *session, const firn_data *data, cons
         sum->target_tokens += n;
     }
     return FIRN_OK;
+}
+
+firn_status firn_packing_loss(firn_session *session, firn_group *group, const firn_data *data,
+                              const firn_packing *packing, int64_t batch, firn_pass *pass, firn_loss_sum *sum)
+{
+    const int64_t ranks = firn_group_size(group), passes = (packing->n_windows + batch - 1) / batch;
+    const int64_t most = (passes + ranks - 1) / ranks;
+
+    *sum = (firn_loss_sum){0};
+    if (ranks == 1)
+        return add_losses(session, group, data, packing, batch, pass, sum);
+    firn_loss_sum *all =
+        firn_alloc_zeroed(group->ctx, (size_t)(ranks + 1) * (size_t)firn_max_i64(most, 1), sizeof *all);
+    firn_loss_sum *mine = all ? all + ranks * most : NULL;
+    firn_status s = all ? add_losses(session, group, data, packing, batch, pass, mine) : FIRN_ERR_MEMORY;
+    s = firn_group_agree(group, s);
+    if (s == FIRN_OK)
+        s = firn_group_gather(group, mine, (size_t)most * sizeof *mine, all);
+    for (int64_t i = 0; s == FIRN_OK && i < passes; i++) { /* in the order of passes, as one rank adds them */
+        const firn_loss_sum *one = &all[i % ranks * most + i / ranks];
+        sum->loss += one->loss;
+        sum->tokens += one->tokens;
+        sum->target_tokens += one->target_tokens;
+    }
+    firn_free(group->ctx, all);
+    return s;
 }
 
 firn_status firn_run_evaluate(firn_run *run, double *loss)
@@ -246,8 +350,8 @@ firn_status firn_run_evaluate(firn_run *run, double *loss)
     *loss = NAN;
     if (run->held_packing.n_windows == 0)
         return FIRN_OK;
-    const firn_status s =
-        firn_packing_loss(run->session, data, &run->held_packing, run->record.options.batch, &run->pass, &sum);
+    const firn_status s = firn_packing_loss(run->session, run->group, data, &run->held_packing,
+                                            run->record.options.batch, &run->pass, &sum);
     if (s != FIRN_OK)
         return firn_fail_in(run->ctx, s, "evaluation after step %lld", (long long)run->at.step);
     *loss = sum.loss / (double)sum.target_tokens;

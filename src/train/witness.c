@@ -1,6 +1,8 @@
 /* Before and after: see witness.h. Answers are greedy, so that both times the same is asked in the same way. */
 #include "train/witness.h"
 
+#include "train/ranks.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +135,7 @@ static firn_status pass_over_training(firn_run *run, bool last)
     firn_packing some = run->packing;
     some.n_windows = firn_min_i64(some.n_windows, LOAD_WINDOWS);
     const firn_status s =
-        firn_packing_loss(run->session, run->data, &some, run->record.options.batch, &run->pass, &sum);
+        firn_packing_loss(run->session, run->group, run->data, &some, run->record.options.batch, &run->pass, &sum);
     return s == FIRN_ERR_DEVICE && !last ? FIRN_OK : s; /* as above */
 }
 
@@ -149,6 +151,7 @@ firn_status firn_witness_evaluate(firn_run *run, firn_witness *w, bool last, dou
     FIRN_TRY(firn_run_evaluate(run, loss));
     if (isnan(*loss) && (load || last))
         FIRN_TRY(pass_over_training(run, last));
+    FIRN_TRY(firn_run_sum_load(run));
     if (!load)
         return FIRN_OK;
     w->n_layer = info->n_layer;

@@ -1,0 +1,17 @@
+# Groups over MPI (core/group.h): a shared object for each MPI that is installed, beside the program. Whoever starts firn
+# alone needs none of them.
+foreach(mpi "openmpi;ompi-c;Open MPI" "mpich;mpich;MPICH")
+    list(GET mpi 0 kind)
+    list(GET mpi 1 package)
+    list(GET mpi 2 name)
+    pkg_check_modules(MPI_${kind} QUIET IMPORTED_TARGET ${package})
+    if(NOT MPI_${kind}_FOUND)
+        continue()
+    endif()
+    add_library(firn-group-${kind} MODULE src/group/mpi.c)
+    target_include_directories(firn-group-${kind} PRIVATE include src)
+    target_compile_definitions(firn-group-${kind} PRIVATE FIRN_MPI_NAME="${name}")
+    target_link_libraries(firn-group-${kind} PRIVATE PkgConfig::MPI_${kind})
+    set_target_properties(firn-group-${kind} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+    install(TARGETS firn-group-${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endforeach()
