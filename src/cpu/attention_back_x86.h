@@ -155,19 +155,6 @@ static void pack_columns(const float *x, const int64_t at[NR], int64_t n, int64_
         }
 }
 
-/* A row whose dy or y is not finite must not reach keys that it does not see, where 0 times NaN would be added: its
- * lanes among the columns are zeros, and wild_rows adds what it gives to the keys that it sees. */
-static bool is_wild(const back_state *b, int64_t at)
-{
-    return !isfinite(b->along[at]) || !isfinite(b->lse[at]);
-}
-
-static void clear_lane(float *columns, int64_t width, int64_t lane, int64_t n_rows)
-{
-    for (int64_t d = 0; d < width; d += NR)
-        memset(columns + (d / NR * n_rows + lane) * NR, 0, NR * sizeof *columns);
-}
-
 static void pack_chunk(const void *state, int64_t item)
 {
     const back_state *b = state;
@@ -184,12 +171,6 @@ static void pack_chunk(const void *state, int64_t item)
     lane_offsets(&b->t, g, &r, s->hv, s->n_head * s->hv, at);
     pack_panel(b->dy, at, r.n, s->hv, 1, b->dy_panels + place * NR * s->hv);
     pack_columns(b->dy, at, r.n, s->hv, 1, n_rows, b->dy_columns + (g * v_width * b->panels + panel * NR) * NR);
-    lane_offsets(&b->t, g, &r, 1, s->n_head, at);
-    for (int64_t l = 0; l < r.n; l++)
-        if (is_wild(b, at[l])) {
-            clear_lane(b->q_columns + (g * q_width * b->panels + panel * NR) * NR, q_width, l, n_rows);
-            clear_lane(b->dy_columns + (g * v_width * b->panels + panel * NR) * NR, v_width, l, n_rows);
-        }
     if (r.low >= r.high) {
         lane_offsets(&b->t, g, &r, s->hd, s->n_head * s->hd, at);
         unpack_panel(b->dq_panels + place * NR * stripped(s->hd), r.n, s->hd, none, b->dq, at);
@@ -284,29 +265,6 @@ static void strip_rows(const back_state *b, int64_t j, const float *a, const flo
     }
 }
 
-/* out[j][d] += of the chunk's rows that are wild, for keys [j0, last) that they see and columns [begin, end). */
-static void wild_rows(const back_state *b, int64_t g, int64_t j0, int64_t last, int64_t begin, int64_t end, bool values,
-                      float *out, int64_t stride)
-{
-    const shapes *s = &b->t.s;
-    const float *x = values ? b->dy : s->q, by = values ? 1 : s->scale;
-    int64_t heads[NR], at[NR];
-
-    for (int64_t panel = 0; panel < b->n; panel++) {
-        const panel_range r = panel_at(&b->t, b->p0 + panel);
-        const float *scores = (values ? b->p : b->ds) + ((g * b->panels + panel) * CK - b->c0) * NR;
-        if (r.low >= last || r.high <= j0)
-            continue;
-        lane_offsets(&b->t, g, &r, 1, s->n_head, heads);
-        lane_offsets(&b->t, g, &r, values ? s->hv : s->q1, values ? s->n_head * s->hv : s->q2, at);
-        for (int64_t l = 0; l < r.n; l++)
-            for (int64_t j = firn_max_i64(r.first[l], j0); is_wild(b, heads[l]) && j < firn_min_i64(r.last[l], last);
-                 j++)
-                for (int64_t d = begin; d < end; d++)
-                    out[j * stride + d] += scores[j * NR + l] * (x[at[l] + d] * by);
-    }
-}
-
 /* Columns [begin, begin + COLUMNS) of keys [j0, j0 + HALF) of dV (P and dY) or dK (dS and Q). */
 static void keys_back(const back_state *b, int64_t g, int64_t j0, int64_t begin, bool values)
 {
@@ -320,7 +278,6 @@ static void keys_back(const back_state *b, int64_t g, int64_t j0, int64_t begin,
         for (int64_t j = j0; j < last; j += STRIP)
             strip_rows(b, j, scores + (g * b->panels * CK + j - b->c0) * NR,
                        sources + (g * wide + column) * b->panels * NR, out + j * stride + column, stride, end - column);
-    wild_rows(b, g, j0, last, begin, end, values, out, stride);
 }
 
 static void queries_back(const back_state *b, int64_t g, int64_t panel)
@@ -381,6 +338,18 @@ static bool chunk_sees(const back_state *b)
     return false;
 }
 
+/* Key or query `item` of all groups or heads, where it is not finite. */
+static void mend(const void *state, int64_t item)
+{
+    const back_state *b = state;
+    const shapes *s = &b->t.s;
+
+    for (int64_t g = 0; g < s->n_group && item < s->n_kv; g++)
+        firn_attention_mend_key(b->t.call, s, g, item);
+    for (int64_t h = 0; h < s->n_head && item >= s->n_kv; h++)
+        firn_attention_mend_query(b->t.call, s, h, item - s->n_kv);
+}
+
 static void attention_back(const firn_call *call, firn_team team)
 {
     part_cursor cursor = {.base = (uintptr_t)call->work};
@@ -405,6 +374,7 @@ static void attention_back(const firn_call *call, firn_team team)
             deal(&b.t, gradient_items(&b), gradients, &b);
         }
     }
+    deal(&b.t, s->n_kv + s->n_q, mend, &b);
 }
 
 static size_t back_work(const firn_tensor *node, int n_threads)

@@ -576,6 +576,8 @@ static void finish_panel(const forward_state *f, int64_t g, const panel_range *r
     }
     lane_offsets(&f->t, g, r, s->hv, s->n_head * s->hv, at);
     unpack_panel(o, r->n, s->hv, factors, y, at);
+    for (int64_t l = 0; l < r->n; l++)
+        firn_attention_mend_row(f->t.call, s, g * f->t.group + (r->r0 + l) % f->t.group, (r->r0 + l) / f->t.group);
 }
 
 /* The later panels first: under a causal mask they are the longer ones. */

@@ -272,6 +272,7 @@ FIRN_WIDE static void reference(const firn_call *call, int64_t begin, int64_t en
                 for (int64_t d = 0; d < s.hv; d++)
                     y[at * s.hv + d] = sum[r * s.hv + d] * inverse;
                 lse[at] = any ? top[r] + logf(below[r]) : 0.0f;
+                firn_attention_mend_row(call, &s, g * group + h, b.t0 + i);
             }
     }
 }
@@ -355,24 +356,9 @@ __attribute__((always_inline)) static inline void queries_back(const firn_call *
             product(b.n, s->hd, n, st->dp, BK, 1, k, s->k2, dq + b.t0 * row + h * s->hd, row);
         }
     }
-}
-
-/* A row whose dy or y is not finite must not reach keys that it does not see, where 0 times NaN would be added. */
-static bool is_wild(const back_state *st, const query_block *b, int64_t head, int64_t i)
-{
-    return !isfinite(st->along[i]) || !isfinite(st->lse[head + (b->t0 + i) * st->s.n_head]);
-}
-
-/* out[j][d] += scores[j] x[d], of row t and the keys of [j0, j0 + n) that it sees. */
-static void wild_row(const firn_call *call, const back_state *st, int64_t t, int64_t j0, int64_t n, const float *scores,
-                     const float *x, int64_t width, float *out, int64_t stride)
-{
-    int64_t first, last;
-
-    range_at(call, &st->s, t, &first, &last);
-    for (int64_t j = firn_max_i64(first - j0, 0); j < firn_min_i64(last - j0, n); j++)
-        for (int64_t d = 0; d < width; d++)
-            out[j * stride + d] += scores[j] * x[d];
+    for (int64_t t = b.t0; t < b.t0 + b.n; t++)
+        for (int64_t h = g * group; h < (g + 1) * group; h++)
+            firn_attention_mend_query(call, s, h, t);
 }
 
 __attribute__((always_inline)) static inline void keys_back(const firn_call *call, const back_state *st, int64_t item,
@@ -398,23 +384,12 @@ __attribute__((always_inline)) static inline void keys_back(const firn_call *cal
             find_along(st, &b, h);
             tile_gradients(st, &b, h, j0);
             const float *dy = st->dy + b.t0 * y_row + h * s->hv, *q = s->q + b.t0 * s->q2 + h * s->q1;
-            for (int64_t i = 0, end; i < b.n; i = end) { /* runs of rows that are finite: one, usually */
-                for (end = i; end < b.n && !is_wild(st, &b, h, end); end++)
-                    ;
-                product(n, s->hv, end - i, st->p + i * BK, 1, BK, dy + i * y_row, y_row, dv + j0 * v_row + g * s->hv,
-                        v_row);
-                product(n, s->hd, end - i, st->dp + i * BK, 1, BK, q + i * s->q2, s->q2, dk + j0 * k_row + g * s->hd,
-                        k_row);
-                if (end == b.n)
-                    break;
-                wild_row(call, st, b.t0 + end, j0, n, st->p + end * BK, dy + end * y_row, s->hv,
-                         dv + j0 * v_row + g * s->hv, v_row);
-                wild_row(call, st, b.t0 + end, j0, n, st->dp + end * BK, q + end * s->q2, s->hd,
-                         dk + j0 * k_row + g * s->hd, k_row);
-                end++;
-            }
+            product(n, s->hv, b.n, st->p, 1, BK, dy, y_row, dv + j0 * v_row + g * s->hv, v_row);
+            product(n, s->hd, b.n, st->dp, 1, BK, q, s->q2, dk + j0 * k_row + g * s->hd, k_row);
         }
     }
+    for (int64_t j = j0; j < j0 + n; j++)
+        firn_attention_mend_key(call, s, g, j);
 }
 
 static void sinks_back(const firn_call *call, const back_state *st, float *dsinks)

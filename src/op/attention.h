@@ -88,4 +88,10 @@ static inline layout layout_of(const firn_tensor *q, const firn_tensor *k, const
     return l;
 }
 
+/* Each of these leaves a row that is finite as it is, and computes another anew from what it sees alone
+ * (attention_wild.c): query t of head h, its y and lse; the same one's dq; key j of group g, its dk and dv. */
+void firn_attention_mend_row(const firn_call *call, const shapes *s, int64_t h, int64_t t);
+void firn_attention_mend_query(const firn_call *call, const shapes *s, int64_t h, int64_t t);
+void firn_attention_mend_key(const firn_call *call, const shapes *s, int64_t g, int64_t j);
+
 #endif
