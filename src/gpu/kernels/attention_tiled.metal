@@ -4,12 +4,12 @@
  * A threadgroup stages STEP keys and values as float; each of its simdgroups has 8 queries of one head and keeps their
  * 8 rows of the result in registers, as 8x8 matrices. The softmax runs along: a row's maximum grows, and what was
  * summed shrinks by a diagonal matrix. In the gradient of k and v the parts are exchanged: 8 keys in registers, queries
- * staged. One writer per element, sums in the order of the steps. */
+ * staged. One writer per element, sums in the order of the steps. A row that comes out not finite is computed anew
+ * (attention_rows.h). */
 #include <metal_stdlib>
 using namespace metal;
 
-#include "gpu/kernels/attention.h"
-#include "gpu/kernels/pair.h"
+#include "gpu/kernels/attention_rows.h"
 
 enum { STEP = 16, BLOCK = 8, SIMDS = 4 };
 
@@ -229,6 +229,12 @@ kernel void attention_tiled(constant firn_gpu_attention_args &a [[buffer(0)]], d
     if (column == 0)
         y[(long)a.n_head * a.n_q * a.hv + at + (long)row * a.n_head] =
             any ? top + float_of(log_of(pair_of(below))) : 0.0f;
+    simdgroup_barrier(mem_flags::mem_device);
+    for (int i = 0; i < BLOCK; i++) {
+        const long n = at + (long)i * a.n_head;
+        if (is_wild(y + n * a.hv, a.hv, lane))
+            attention_row(a, y, q, k, v, range, sinks, (int)n, lane);
+    }
 }
 
 /* dq of a block of queries. */
@@ -267,8 +273,15 @@ template <int N> kernel void attention_back_q_tiled(FIRN_BACK, threadgroup float
         simdgroup_barrier(mem_flags::mem_threadgroup);
         add_weighted<N>(sum, tile.slopes, tile.first, a.hd);
     }
-    if (u.is)
-        store_rows<N>(sum, out + at * a.hd, (long)a.n_head * a.hd, a.hd);
+    if (!u.is)
+        return;
+    store_rows<N>(sum, out + at * a.hd, (long)a.n_head * a.hd, a.hd);
+    simdgroup_barrier(mem_flags::mem_device);
+    for (int i = 0; i < BLOCK; i++) {
+        const long n = at + (long)i * a.n_head;
+        if (is_wild(out + n * a.hd, a.hd, lane))
+            attention_back_q_row(a, out, q, k, v, range, y, dy, along, (int)n, lane);
+    }
 }
 
 /* dk and dv of a block of keys of one group: SIMDS blocks to a threadgroup, queries staged. */
@@ -328,6 +341,12 @@ kernel void attention_back_kv_tiled(FIRN_BACK, threadgroup float *shared [[threa
     const long at = (long)j0 * a.n_group + g;
     store_rows<N>(dk, to_k + at * a.hd, (long)a.n_group * a.hd, a.hd);
     store_rows<N>(dv, to_v + at * a.hv, (long)a.n_group * a.hv, a.hv);
+    simdgroup_barrier(mem_flags::mem_device);
+    for (int i = 0; i < BLOCK; i++) {
+        const long n = at + (long)i * a.n_group;
+        if (is_wild(to_k + n * a.hd, a.hd, lane) || is_wild(to_v + n * a.hv, a.hv, lane))
+            attention_back_kv_row(a, out, q, k, v, range, y, dy, along, (int)n, lane);
+    }
 }
 
 typedef decltype(attention_tiled<8>) attention_tiled_t;
