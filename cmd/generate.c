@@ -6,6 +6,7 @@
 
 #include "core/buffer.h"
 #include "core/file.h"
+#include "core/lock.h"
 #include "core/machine.h"
 #include "firn/sample.h"
 #include "text/unicode.h"
@@ -13,6 +14,7 @@
 #include "train/language.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,7 +36,8 @@ typedef struct {
     int64_t n_ctx; /* tokens that fit */
     int32_t *seen; /* [n_ctx] what lies in the cache */
     int64_t n_seen;
-    bool terminal; /* is what standard output goes to */
+    bool terminal;   /* is what standard output goes to */
+    firn_lock *lock; /* of the conversation's file */
 } talk;
 
 /* What came of a prompt. */
@@ -359,7 +362,7 @@ static bool each_object(talk *t, const char *path)
     json_t *object = NULL;
     bool ok = true;
 
-    if (firn_jsonl_open(t->m.ctx, path, &lines) != FIRN_OK)
+    if (firn_jsonl_stream(t->m.ctx, path, &lines) != FIRN_OK)
         return cmd_fail_ctx(t->m.ctx), false;
     while (ok) {
         if (firn_jsonl_next(&lines, &object) != FIRN_OK)
@@ -415,9 +418,27 @@ static bool are_messages(const json_t *list)
     return json_is_array(list);
 }
 
+/* A conversation is its file's alone until it ends: of two that went on from the same messages, the one that spoke last
+ * would take what the other one said away. (FILE.lock is held only while it is written, by the writing itself.) */
+static bool hold_history(talk *t)
+{
+    char target[PATH_MAX + 8], *path;
+
+    if (!t->w->history)
+        return true;
+    path = realpath(t->w->history, NULL);
+    const bool fits = snprintf(target, sizeof target, "%s.chat", path ? path : t->w->history) < (int)sizeof target;
+    free(path);
+    if (!fits)
+        return cmd_fail("the path %.60s... is too long", t->w->history), false;
+    return firn_lock_file(t->m.ctx, t->w->history, target, &t->lock) == FIRN_OK || (cmd_fail_ctx(t->m.ctx), false);
+}
+
 /* The messages so far; NULL after a printed sentence. */
 static json_t *load_history(talk *t)
 {
+    if (!hold_history(t))
+        return NULL;
     if (!t->w->history || access(t->w->history, F_OK) != 0)
         return first_messages(t);
     json_t *messages = cmd_json_read(t->m.ctx, t->w->history);
@@ -562,6 +583,7 @@ int cmd_generate(int argc, char **argv)
     firn_generator_destroy(t.generator);
     firn_language_destroy(t.language);
     free(t.seen);
+    firn_lock_drop(t.lock);
     cmd_model_close(&t.m);
     return ok ? 0 : 1;
 }

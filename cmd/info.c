@@ -162,13 +162,13 @@ static void count_tensors(summary *s)
     }
 }
 
-static void read_summary(summary *s)
+static void read_summary(firn_context *ctx, summary *s)
 {
     const firn_kv *tokens = firn_gguf_kv(s->g, "tokenizer.ggml.tokens");
 
     s->arch = text(s->g, "general.architecture");
     s->name = text(s->g, "general.name");
-    s->adapter = cmd_adapter_read(s->path, s->g, &s->lora);
+    s->adapter = cmd_adapter_read(ctx, s->path, s->g, &s->lora);
     s->vocab = text(s->g, "tokenizer.ggml.model");
     s->pre = text(s->g, "tokenizer.ggml.pre");
     s->n_vocab = tokens ? (int64_t)tokens->n : 0;
@@ -316,7 +316,7 @@ static void print_training(const summary *s)
         printf("  %-14s loads adapters on %s but ignores them (firn trains these with --unserved)\n", "llama.cpp",
                s->ignored);
     if (s->no_need) {
-        printf("  %-14s not so: %s\n", "training", s->no_need);
+        cmd_said_printf(stdout, "  %-14s not so: %s\n", "training", s->no_need);
         return;
     }
     printf("  %-14s %s, rank %" PRId64 ", %" PRId64 " x %" PRId64 " tokens: %s values", "training",
@@ -406,8 +406,8 @@ static void print_summary(const summary *s)
     char a[32], b[32];
 
     print_string(s->name.size ? s->name : (firn_string){s->path, strlen(s->path)});
-    printf("\n  %-14s %s, %s, GGUF version %u", "file", s->path, bytes_text(a, firn_gguf_file_bytes(s->g)),
-           (unsigned)firn_gguf_version(s->g));
+    cmd_said_printf(stdout, "\n  %-14s %s, %s, GGUF version %u", "file", s->path,
+                    bytes_text(a, firn_gguf_file_bytes(s->g)), (unsigned)firn_gguf_version(s->g));
     if (s->n_parts > 1)
         printf(", %d parts", s->n_parts);
     printf("\n  %-14s ", "architecture");
@@ -573,7 +573,8 @@ static int list_devices(firn_context *ctx, bool json)
         }
         json_array_append_new(list, json_device(&d));
         if (!json)
-            printf("%-6s %s%s\n", d.name, d.error[0] ? "cannot be used: " : "", d.error[0] ? d.error : d.about);
+            cmd_said_printf(stdout, "%-6s %s%s\n", d.name, d.error[0] ? "cannot be used: " : "",
+                            d.error[0] ? d.error : d.about);
     }
     if (json)
         return put_json(list);
@@ -613,7 +614,7 @@ static int show(firn_context *ctx, const char *path, const firn_train_options *o
     if (firn_gguf_open(ctx, path, &g) != FIRN_OK)
         return cmd_fail_ctx(ctx);
     s.g = g;
-    read_summary(&s);
+    read_summary(ctx, &s);
     o.model = path;
     if (firn_model_open(ctx, path, &model) != FIRN_OK)
         s.why_not = firn_error(ctx);

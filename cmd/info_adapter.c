@@ -4,7 +4,9 @@
 
 #include "core/graph.h"
 #include "json.h"
+#include "said.h"
 #include "train/checkpoint.h"
+#include "train/record.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -37,15 +39,16 @@ static bool number(const firn_gguf *g, const char *key, firn_kv_type type, void 
 }
 
 /* The file `name` in the folder of `path`, or in the one around it. */
-static json_t *read_beside(const char *path, const char *name, bool above)
+static json_t *read_beside(firn_context *ctx, const char *path, const char *name, bool above)
 {
+    json_t *json = NULL;
     const char *slash = strrchr(path, '/');
     char file[4096];
 
     if (snprintf(file, sizeof file, "%.*s%s%s", slash ? (int)(slash + 1 - path) : 0, path, above ? "../" : "", name) >=
         (int)sizeof file)
         return NULL;
-    return json_load_file(file, 0, NULL);
+    return firn_json_read(ctx, file, &json) == FIRN_OK ? json : NULL;
 }
 
 static void copy(char *to, size_t size, const json_t *text)
@@ -53,7 +56,7 @@ static void copy(char *to, size_t size, const json_t *text)
     snprintf(to, size, "%s", json_is_string(text) ? json_string_value(text) : "");
 }
 
-bool cmd_adapter_read(const char *path, const firn_gguf *g, cmd_adapter *a)
+bool cmd_adapter_read(firn_context *ctx, const char *path, const firn_gguf *g, cmd_adapter *a)
 {
     *a = (cmd_adapter){.step = -1, .eval_loss_before = NAN, .eval_loss = NAN};
     a->checkpoint = is_text(g, "general.type", "firn.checkpoint");
@@ -78,7 +81,7 @@ bool cmd_adapter_read(const char *path, const firn_gguf *g, cmd_adapter *a)
         number(g, "firn.eval_loss_before", FIRN_KV_F64, &a->eval_loss_before);
         number(g, "firn.eval_loss", FIRN_KV_F64, &a->eval_loss);
     }
-    json_t *run = read_beside(path, "run.json", a->checkpoint);
+    json_t *run = read_beside(ctx, path, "run.json", a->checkpoint);
     const json_t *steps = json_object_get(run, "steps");
     a->steps = json_integer_value(steps);
     if (!a->checkpoint && json_is_true(json_object_get(run, "finished")))
@@ -105,10 +108,12 @@ void cmd_adapter_print(const char *path, const cmd_adapter *a)
         putchar('\n');
     }
     if (a->base[0])
-        printf("  %-14s %s\n", "base", a->base);
-    printf("  %-14s firn generate %s --adapter %s --chat\n", "use", a->base[0] ? a->base : "MODEL.gguf", path);
+        cmd_said_printf(stdout, "  %-14s %s\n", "base", a->base);
+    cmd_said_printf(stdout, "  %-14s firn generate %s --adapter %s --chat\n", "use",
+                    a->base[0] ? a->base : "MODEL.gguf", path);
     if (a->checkpoint)
-        printf("  %-14s firn finetune --resume %.*s%s\n", "go on", slash ? (int)(slash + 1 - path) : 0, path, "..");
+        cmd_said_printf(stdout, "  %-14s firn finetune --resume %.*s%s\n", "go on", slash ? (int)(slash + 1 - path) : 0,
+                        path, "..");
 }
 
 json_t *cmd_adapter_json(const cmd_adapter *a)

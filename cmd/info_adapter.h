@@ -18,7 +18,7 @@ typedef struct {
 } cmd_adapter;
 
 /* False: the file is neither. What only the run knows is read from run.json in its folder. */
-bool cmd_adapter_read(const char *path, const firn_gguf *gguf, cmd_adapter *adapter);
+bool cmd_adapter_read(firn_context *ctx, const char *path, const firn_gguf *gguf, cmd_adapter *adapter);
 void cmd_adapter_print(const char *path, const cmd_adapter *adapter);
 json_t *cmd_adapter_json(const cmd_adapter *adapter);
 

@@ -1,7 +1,10 @@
 /* firn watch: a run that another firn is at, in the terminal: curve, expert load, last answers. It reads the run's
  * folder alone: run.json, metrics.jsonl, latest.json (before it before.json); and ends with the run. */
 #include "cmd.h"
+#include "said.h"
 
+#include "core/file.h"
+#include "core/utf8.h"
 #include "train/jsonl.h"
 #include "train/record.h"
 
@@ -81,11 +84,15 @@ static firn_status read_metrics(run_seen *r)
     return s;
 }
 
+/* NULL: it is not there, or is no JSON. */
 static json_t *read_json(const run_seen *r, const char *name)
 {
     char path[FIRN_PATH_BYTES];
+    json_t *json = NULL;
 
-    return firn_run_path(r->ctx, r->folder, name, path) == FIRN_OK ? json_load_file(path, 0, NULL) : NULL;
+    if (firn_run_path(r->ctx, r->folder, name, path) == FIRN_OK && firn_json_read(r->ctx, path, &json) != FIRN_OK)
+        return NULL;
+    return json;
 }
 
 /* Whoever works on a run holds the lock of its folder (core/lock.h). */
@@ -96,7 +103,7 @@ static bool is_held(const run_seen *r)
 
     if (firn_run_path(r->ctx, r->folder, "firn.lock", path) != FIRN_OK)
         return false;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = firn_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd >= 0) {
         held = flock(fd, LOCK_SH | LOCK_NB) < 0;
         close(fd);
@@ -121,8 +128,8 @@ static firn_status look(run_seen *r)
     if (s == FIRN_OK)
         s = read_metrics(r);
     json_decref(r->witness);
-    r->witness = read_json(r, "latest.json");
-    if (!r->witness)
+    r->witness = s == FIRN_OK ? read_json(r, "latest.json") : NULL;
+    if (s == FIRN_OK && !r->witness)
         r->witness = read_json(r, "before.json");
     return s;
 }
@@ -134,6 +141,14 @@ static int columns(void)
     const int n = cmd_columns(STDOUT_FILENO);
 
     return n > MOST_COLUMNS ? MOST_COLUMNS : n < LEAST_COLUMNS ? LEAST_COLUMNS : n;
+}
+
+/* Which of n cells between low and high v lies in; what a file says may lie anywhere. */
+static int cell(double v, double low, double high, int n)
+{
+    const double along = (v / 2 - low / 2) / (high / 2 - low / 2); /* halves: the span of doubles is none */
+
+    return along > 0 ? (int)lround(fmin(along, 1) * (n - 1)) : 0;
 }
 
 /* Losses over steps: '.' each step's, 'o' evaluations; a scale that spans more than a factor of 20 is logarithmic. */
@@ -154,16 +169,18 @@ static void show_curve(const numbers *s, int width)
         return;
     const bool in_log = least > 0 && most > 20 * least;
     const double low = in_log ? log(least) : least, high = in_log ? log(most) : most;
-    const double first = s->step[0], last = s->step[s->n - 1];
+    double first = s->step[0], last = s->step[0];
+    for (size_t i = 0; i < s->n; i++) {
+        first = fmin(first, s->step[i]);
+        last = fmax(last, s->step[i]);
+    }
     memset(grid, ' ', sizeof grid);
     for (size_t i = 0; i < 2 * s->n; i++) {
         const double v = lists[i / s->n][i % s->n], x = s->step[i % s->n];
         if (!isfinite(v))
             continue;
-        const double up = high > low ? ((in_log ? log(v) : v) - low) / (high - low) : 0.5;
-        const double along = last > first ? (x - first) / (last - first) : 0;
-        grid[CURVE_ROWS - 1 - (int)lround(up * (CURVE_ROWS - 1))][(int)lround(along * (width - 1))] =
-            i < s->n ? '.' : 'o';
+        const int up = high > low ? cell(in_log ? log(v) : v, low, high, CURVE_ROWS) : CURVE_ROWS / 2;
+        grid[CURVE_ROWS - 1 - up][cell(x, first, last, width)] = i < s->n ? '.' : 'o';
     }
     for (int r = 0; r < CURVE_ROWS; r++) {
         const double up = 1 - (double)r / (CURVE_ROWS - 1), v = low + up * (high - low);
@@ -197,7 +214,7 @@ static void show_load(const json_t *load, int width)
         double sum = 0;
         for (size_t e = 0; e < n_expert; e++)
             sum += json_number_value(json_array_get(row, e));
-        if (!(sum > 0))
+        if (!(sum > 0 && isfinite(sum)))
             continue;
         printf("%*s %3zu |", LABEL - 6, "", layer);
         for (size_t c = 0; c < across; c++) {
@@ -216,9 +233,12 @@ static void show_load(const json_t *load, int width)
 static void show_text(const char *name, const char *text, int width)
 {
     int lines = 1, at = 0;
+    char *tame = strdup(text ? text : "");
 
+    if (tame)
+        firn_tame_line(tame);
     printf("%*s: ", LABEL - 2, name);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    for (const char *c = tame ? tame : ""; *c; c++) {
         const bool begins = (*c & 0xC0) != 0x80;
         if (begins && at == width) {
             if (lines++ == ANSWER_LINES) {
@@ -229,9 +249,10 @@ static void show_text(const char *name, const char *text, int width)
             at = 0;
         }
         at += begins;
-        putchar(*c < ' ' || *c == 0x7F ? ' ' : *c);
+        putchar(*c);
     }
     putchar('\n');
+    free(tame);
 }
 
 static void show_answers(const json_t *talks, int width)
@@ -240,8 +261,7 @@ static void show_answers(const json_t *talks, int width)
 
     for (size_t i = 0; i < json_array_size(talks); i++) {
         for (int k = 0; k < 3; k++) {
-            const char *text = json_string_value(json_object_get(json_array_get(talks, i), names[k][0]));
-            show_text(names[k][1], text ? text : "", width);
+            show_text(names[k][1], json_string_value(json_object_get(json_array_get(talks, i), names[k][0])), width);
         }
         putchar('\n');
     }
@@ -257,7 +277,7 @@ static void show_head(const run_seen *r)
         loss = isnan(s->loss[i]) ? loss : s->loss[i];
         eval = isnan(s->eval[i]) ? eval : s->eval[i];
     }
-    printf("%s: step %lld of %lld", r->folder, (long long)step, (long long)r->steps);
+    cmd_said_printf(stdout, "%s: step %lld of %lld", r->folder, (long long)step, (long long)r->steps);
     if (s->n && !isnan(s->epoch))
         printf(", epoch %.2f", s->epoch);
     if (!isnan(loss))

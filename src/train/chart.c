@@ -1,11 +1,12 @@
 /* SVG by hand: see chart.h. Sizes are in the picture's own units; the page scales it to its width. */
 #include "train/chart.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 enum { WIDTH = 760, HEIGHT = 260, LEFT = 74, RIGHT = 14, TOP = 12, BOTTOM = 38 };
-enum { MOST_HOVERED = 400 }; /* points of a line that say their value under the pointer */
+enum { MOST_HOVERED = 400, MOST_MARKS = 40 }; /* points of a line that say their value under the pointer; of an axis */
 
 /* ---- text ---- */
 
@@ -96,7 +97,8 @@ static frame frame_of(const firn_curve *curves, int n, bool may_log)
     return f;
 }
 
-/* A round distance between marks, so that about `wanted` fit: 1, 2 or 5 times a power of ten. */
+/* A round distance between marks, so that about `wanted` fit: 1, 2 or 5 times a power of ten. NaN where doubles have no
+ * such distance. */
 static double mark_distance(double span, int wanted)
 {
     const double raw = span / wanted, unit = pow(10, floor(log10(raw))), m = raw / unit;
@@ -120,19 +122,21 @@ static void axes(firn_text *html, const frame *f, const char *label_x, const cha
 
     if (f->log_y) {
         const bool dense = f->y1 < 300 * f->y0;
-        for (double p = pow(10, floor(log10(f->y0))); p <= f->y1; p *= 10)
+        for (int e = (int)floor(log10(f->y0)); e <= DBL_MAX_10_EXP && pow(10, e) <= f->y1; e++)
             for (int i = 0; i < (dense ? 3 : 1); i++)
-                if (p * steps[i] >= f->y0 && p * steps[i] <= f->y1)
-                    mark_y(html, f, p * steps[i]);
+                if (pow(10, e) * steps[i] >= f->y0 && pow(10, e) * steps[i] <= f->y1)
+                    mark_y(html, f, pow(10, e) * steps[i]);
     } else {
-        const double d = mark_distance(f->y1 - f->y0, 5);
-        for (double y = ceil(f->y0 / d) * d; y <= f->y1 + d * 1e-9; y += d)
-            mark_y(html, f, y);
+        const double d = mark_distance(f->y1 - f->y0, 5), from = ceil(f->y0 / d);
+        for (int i = 0; i < MOST_MARKS && (from + i) * d <= f->y1 + d * 1e-9; i++)
+            mark_y(html, f, (from + i) * d);
     }
-    const double d = fmax(mark_distance(fmax(f->x1 - f->x0, 1), 8), 1);
-    for (double x = ceil(f->x0 / d) * d; x <= f->x1; x += d)
+    const double d = fmax(mark_distance(fmax(f->x1 - f->x0, 1), 8), 1), from = ceil(f->x0 / d);
+    for (int i = 0; i < MOST_MARKS && (from + i) * d <= f->x1; i++) {
+        const double x = (from + i) * d;
         firn_text_printf(html, "<text class=\"label\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.6g</text>",
                          place_x(f, x), HEIGHT - BOTTOM + 16, x);
+    }
     firn_text_printf(html,
                      "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text><text class=\"label\" "
                      "transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">%s%s</text>",

@@ -19,15 +19,27 @@ void firn_jsonl_parse(firn_context *ctx, const char *name, const void *data, siz
         lines->offset = 3;
 }
 
-firn_status firn_jsonl_open(firn_context *ctx, const char *path, firn_jsonl *lines)
+typedef firn_status map_function(firn_context *ctx, const char *path, firn_map *map);
+
+static firn_status open_with(map_function *open, firn_context *ctx, const char *path, firn_jsonl *lines)
 {
     firn_map map;
 
     *lines = (firn_jsonl){.ctx = ctx};
-    FIRN_TRY(firn_map_stream(ctx, path, &map));
+    FIRN_TRY(open(ctx, path, &map));
     firn_jsonl_parse(ctx, path, map.data, map.size, lines);
     lines->map = map;
     return FIRN_OK;
+}
+
+firn_status firn_jsonl_open(firn_context *ctx, const char *path, firn_jsonl *lines)
+{
+    return open_with(firn_map_open, ctx, path, lines);
+}
+
+firn_status firn_jsonl_stream(firn_context *ctx, const char *path, firn_jsonl *lines)
+{
+    return open_with(firn_map_stream, ctx, path, lines);
 }
 
 void firn_jsonl_close(firn_jsonl *lines)

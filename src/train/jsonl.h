@@ -53,8 +53,9 @@ typedef struct {
     int n_lost;
 } firn_jsonl;
 
-/* JSON lines of a file, or of memory that the caller keeps. */
+/* JSON lines of a file; of one, a pipe or standard input (core/file.h); of memory that the caller keeps. */
 firn_status firn_jsonl_open(firn_context *ctx, const char *path, firn_jsonl *lines);
+firn_status firn_jsonl_stream(firn_context *ctx, const char *path, firn_jsonl *lines);
 void firn_jsonl_parse(firn_context *ctx, const char *name, const void *data, size_t size, firn_jsonl *lines);
 /* Records of a source, which the caller closes after them. `records`: what they are; -1: found by looking at the first
  * bytes and, for CSV and text, at the name's ending. */

@@ -260,9 +260,15 @@ static void repair(firn_metrics *m, uint64_t size)
 
 firn_status firn_metrics_open(firn_context *ctx, const char *folder, uint64_t keep, firn_metrics *m)
 {
+    struct stat st;
+
     *m = (firn_metrics){.ctx = ctx, .fd = -1, .bytes = keep};
     FIRN_TRY(firn_run_path(ctx, folder, "metrics.jsonl", m->path));
     m->fd = firn_open(m->path, O_RDWR | O_CREAT | O_NONBLOCK, 0666);
+    if (m->fd >= 0 && fstat(m->fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        firn_metrics_close(m);
+        return firn_no_file(ctx, "write", m->path, st.st_mode);
+    }
     const off_t size = m->fd < 0 ? -1 : lseek(m->fd, 0, SEEK_END);
     if (size >= 0 && keep)
         repair(m, (uint64_t)size);

@@ -139,6 +139,9 @@ static void the_second_writer_of_a_file_is_refused(void **state)
                    "firn: cannot write y.gguf: process %ld is writing it\n");
     expect_refused("upcycle x.gguf y.gguf --experts 2 --used 1", "y.gguf.lock",
                    "firn: cannot write y.gguf: process %ld is writing it\n");
+    /* what a conversation goes on from is nobody else's until it ends, also where nothing is being written */
+    expect_refused("generate m.gguf --chat -n 2 --history h.json", "h.json.chat.lock",
+                   "firn: cannot write h.json: process %ld is writing it\n");
     mkdir(path_of("peft"), 0777);
     expect_refused("export m.gguf r/adapter.gguf peft", "peft/firn.lock",
                    "firn: peft is being written by process %ld: wait until that ends, or take another folder\n");
@@ -207,6 +210,8 @@ static void logs_never_stop_a_run(void **state)
         {"truncate -s 150 r/metrics.jsonl", "r/metrics.jsonl is damaged: "},
         {"tr '\\n' ' ' <r/metrics.jsonl >t; mv t r/metrics.jsonl", "r/metrics.jsonl is damaged: 0 of the "},
         {"rm r/metrics.jsonl; mkdir r/metrics.jsonl", "r/metrics.jsonl: Is a directory; the run goes on"},
+        {"rm r/metrics.jsonl; mkfifo r/metrics.jsonl", "r/metrics.jsonl: it is a pipe, not a file; the run goes on"},
+        {"ln -sf /dev/full r/metrics.jsonl", "r/metrics.jsonl: it is a device, not a file; the run goes on"},
         {"rm r/before.json; echo x >r/report.html", "going on after step 4"},
     };
 

@@ -212,6 +212,67 @@ static void a_run_is_looked_at(void **state)
     has(out, "; not running\n");
 }
 
+/* Marks of an axis end where doubles do: spans of none, of more than there are, numbers that one more does not change.
+ */
+static void axes_end(void **state)
+{
+    static const double numbers[][4] = {
+        {0, 1e17, 1e17, 1e17},         {-1e17, -1e17, -1e17, -1e17}, {1e17, 1e17 + 100, 1, 2},
+        {5e-324, 1, 5e-324, 1e308},    {-1e308, 1e308, -1e308, 1},   {-1e308, 1e308, 1, 1e308},
+        {1e-320, 2e-320, 1e-320, 1e3}, {0, 5e-324, -5e-324, 5e-324},
+    };
+    firn_context *ctx = firn_context_create(NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        for (int in_log = 0; in_log < 2; in_log++) {
+            const firn_curve curve = {.x = numbers[i], .y = numbers[i] + 2, .n = 2, .class_ = "a"};
+            firn_text html;
+            firn_text_init(&html, ctx, 1 << 20);
+            firn_chart_curves(&html, "x", "y", &curve, 1, in_log);
+            assert_int_equal(html.status, FIRN_OK);
+            firn_text_free(&html);
+        }
+    firn_context_destroy(ctx);
+}
+
+/* A run of somebody else's, made to harm who looks at it. */
+static void a_hostile_run_is_looked_at(void **state)
+{
+    static const char *const harms[] = {
+        "printf '{\"step\": 1, \"loss\": 1}\\n{\"step\": 1e9, \"loss\": 2}\\n{\"step\": 2, \"loss\": 3}\\n'",
+        "printf '{\"step\": 1e308, \"loss\": 1e308}\\n{\"step\": -1e308, \"loss\": -1e308}\\n'",
+        "printf '{\"step\": 2, \"loss\": 5e-324}\\n{\"step\": 1, \"loss\": 1e308}\\n'",
+    };
+    char command[512];
+
+    (void)state;
+    assert_int_equal(sh("rm -rf h; mkdir h; cp w/run.json h"), 0);
+    for (size_t i = 0; i < sizeof harms / sizeof *harms; i++) {
+        snprintf(command, sizeof command, "%s >h/metrics.jsonl", harms[i]);
+        assert_int_equal(sh(command), 0);
+        assert_int_equal(firn("watch h --once"), 0);
+        has(out, "loss by step");
+    }
+    write_text("h/latest.json", "{\"expert_load\": [[1e308, 1e308], [-1, 2], [1e-300, 0]], \"talks\": [{\"prompt\": "
+                                "\"a\\u009b31m\\u202eb\"}]}");
+    assert_int_equal(firn("watch h --once"), 0);
+    has(out, "prompt: a?31m?b\n");
+    /* pipes and devices in the place of its files hold nobody up */
+    assert_int_equal(sh("cd h; rm metrics.jsonl latest.json; mkfifo metrics.jsonl latest.json before.json firn.lock"),
+                     0);
+    assert_int_equal(sh("timeout 100 firn watch h --once 2>err"), 1);
+    slurp("err", err, sizeof err);
+    assert_string_equal(err, "firn: cannot read h/metrics.jsonl: it is a pipe, not a file\n");
+    assert_int_equal(sh("rm h/metrics.jsonl; timeout 100 firn watch h --once >out"), 0);
+    assert_int_equal(sh("mkdir h/checkpoints; cp w/checkpoints/*.gguf h/checkpoints; rm h/run.json; mkfifo h/run.json; "
+                        "for c in h/checkpoints/*; do timeout 100 firn info $c >out || exit 9; done"),
+                     0);
+    assert_int_equal(sh("timeout 100 firn watch h --once 2>err"), 1);
+    slurp("err", err, sizeof err);
+    has(err, "h/run.json: it is a pipe, not a file\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +281,9 @@ int main(void)
         cmocka_unit_test(records_are_those_of_tensorboard),
         cmocka_unit_test(a_run_writes_events),
         cmocka_unit_test(a_run_is_looked_at),
+        cmocka_unit_test(axes_end),
+        cmocka_unit_test(a_hostile_run_is_looked_at),
     };
+    alarm(1000); /* what hangs fails */
     return cmocka_run_group_tests(tests, make_run_input, remove_folder);
 }
