@@ -97,41 +97,67 @@ void firn_group_close(firn_group *g)
 
 /* ---- messages ---- */
 
+static bool alone(const firn_group *g)
+{
+    return !g || !g->kind;
+}
+
+/* Once a message failed, or was given up because this rank is to stop, what others do is not known any more. */
+static firn_status keep(firn_group *g, firn_status s)
+{
+    g->broken |= s != FIRN_OK;
+    return s;
+}
+
+static firn_status expect_whole(firn_group *g)
+{
+    return g->broken ? firn_fail(g->ctx, FIRN_ERR_CANCELLED, "the other ranks are not heard of any more") : FIRN_OK;
+}
+
 firn_status firn_group_send(firn_group *g, int to, const void *data, size_t size)
 {
-    if (!g || !g->kind || size == 0)
+    if (alone(g) || size == 0)
         return FIRN_OK;
+    FIRN_TRY(expect_whole(g));
     g->bytes += size;
-    return g->kind->send(g, to, data, size);
+    return keep(g, g->kind->send(g, to, data, size));
 }
 
 firn_status firn_group_receive(firn_group *g, int from, void *data, size_t size)
 {
-    return !g || !g->kind || size == 0 ? FIRN_OK : g->kind->receive(g, from, data, size);
+    if (alone(g) || size == 0)
+        return FIRN_OK;
+    FIRN_TRY(expect_whole(g));
+    return keep(g, g->kind->receive(g, from, data, size));
 }
 
 firn_status firn_group_wait(firn_group *g)
 {
-    return !g || !g->kind ? FIRN_OK : g->kind->wait(g);
+    if (alone(g))
+        return FIRN_OK;
+    FIRN_TRY(expect_whole(g));
+    return keep(g, g->kind->wait(g));
 }
 
 firn_status firn_group_broadcast(firn_group *g, int from, void *data, size_t size)
 {
-    if (!g || !g->kind || size == 0)
+    if (alone(g) || size == 0)
         return FIRN_OK;
+    FIRN_TRY(expect_whole(g));
     if (g->rank == from)
         g->bytes += size;
-    return g->kind->broadcast(g, from, data, size);
+    return keep(g, g->kind->broadcast(g, from, data, size));
 }
 
 firn_status firn_group_gather(firn_group *g, const void *mine, size_t size, void *all)
 {
-    if (g && g->kind && size > 0) {
-        g->bytes += size;
-        return g->kind->gather(g, mine, size, all);
+    if (alone(g) || size == 0) {
+        memcpy(all, mine, size);
+        return FIRN_OK;
     }
-    memcpy(all, mine, size);
-    return FIRN_OK;
+    FIRN_TRY(expect_whole(g));
+    g->bytes += size;
+    return keep(g, g->kind->gather(g, mine, size, all));
 }
 
 /* ---- agreement ---- */
@@ -155,7 +181,7 @@ firn_status firn_group_agree(firn_group *g, firn_status mine)
     char sentence[FIRN_ERROR_BYTES];
     int32_t one = (int32_t)mine;
 
-    if (!g || !g->kind)
+    if (alone(g) || (g->broken && mine != FIRN_OK)) /* broken: this rank's own sentence is the one that says why */
         return mine;
     int32_t *all = firn_alloc(g->ctx, (size_t)g->size * sizeof *all);
     if (!all)
@@ -178,7 +204,7 @@ firn_status firn_group_agree(firn_group *g, firn_status mine)
 
 firn_status firn_group_end(firn_group *g, firn_status mine)
 {
-    if (!g || !g->kind || g->together) /* that they end here was agreed on already */
+    if (alone(g) || g->together) /* that they end here was agreed on already */
         return mine;
     const firn_status s = firn_group_agree(g, mine);
     g->together |= s == FIRN_OK;
@@ -190,7 +216,7 @@ firn_status firn_group_expect_same(firn_group *g, const char *what, const void *
     uint8_t hash[FIRN_SHA256_BYTES];
     firn_sha256 sum;
 
-    if (!g || !g->kind)
+    if (alone(g))
         return FIRN_OK;
     uint8_t *all = firn_alloc(g->ctx, (size_t)g->size * sizeof hash);
     if (!all)

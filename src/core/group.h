@@ -42,6 +42,7 @@ struct firn_group {
     char host[FIRN_GROUP_HOST_BYTES];
     uint64_t bytes; /* sent by this rank to others, broadcasts counted once */
     bool together;  /* every rank is known to end here */
+    bool broken;    /* a message failed or was given up: none is tried any more */
     /* Asked while others are waited for; true for some seconds: the wait ends with FIRN_ERR_CANCELLED. NULL: not asked.
      */
     bool (*stop)(void *);
