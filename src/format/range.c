@@ -53,3 +53,16 @@ float firn_format_lost(firn_type type, const float *x, int64_t n, const void *ro
     }
     return 0;
 }
+
+firn_status firn_fail_lost(firn_context *ctx, const char *tensor, firn_type type, float lost)
+{
+    static const float bf16_most = 0x1.FEp127f;
+    const char *instead = lost <= bf16_most && type != FIRN_BF16 ? "bf16 or f32" : "f32";
+    const double most = type == FIRN_F16 ? 65504 : type == FIRN_BF16 ? (double)bf16_most : 0;
+
+    return most > 0 ? firn_fail(ctx, FIRN_ERR_FORMAT,
+                                "tensor '%s' has weights of %.9g, and %s holds none above %.9g: take %s", tensor,
+                                (double)lost, firn_type_name(type), most, instead)
+                    : firn_fail(ctx, FIRN_ERR_FORMAT, "tensor '%s' has weights of %g, which %s cannot hold: take %s",
+                                tensor, (double)lost, firn_type_name(type), instead);
+}

@@ -145,9 +145,7 @@ static firn_status convert(job *j, const firn_gguf_tensor *t, firn_type type)
                              firn_type_name(type));
         const float lost = atomic_load(&r.lost);
         if (lost > 0)
-            return firn_fail(j->ctx, FIRN_ERR_FORMAT, "tensor '%s' has weights of %g, which %s cannot hold: take %s",
-                             t->name, (double)lost, firn_type_name(type),
-                             lost < 3.38e38f && type != FIRN_BF16 ? "bf16 or f32" : "f32");
+            return firn_fail_lost(j->ctx, t->name, type, lost);
         FIRN_TRY(firn_gguf_writer_data(j->out, j->packed, firn_row_bytes(type, r.n)));
         firn_gguf_release(j->in, t);
     }
