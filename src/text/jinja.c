@@ -43,7 +43,8 @@ firn_status firn_jinja_compile(firn_context *ctx, const char *source, size_t siz
         return FIRN_ERR_MEMORY;
     jinja->limits = complete(limits);
     firn_arena_init(&jinja->arena, ctx, jinja->limits.memory < TREE_BYTES ? jinja->limits.memory : TREE_BYTES);
-    jinja_tokens tokens = {.ctx = ctx, .arena = &jinja->arena};
+    jinja->secret = firn_secret_draw();
+    jinja_tokens tokens = {.ctx = ctx, .arena = &jinja->arena, .secret = jinja->secret};
     firn_status status = firn_jinja_lex(&tokens, source, size);
     if (status == FIRN_OK)
         status = firn_jinja_parse(&tokens, jinja);

@@ -3,6 +3,7 @@
 #define FIRN_TEXT_JINJA_IMPL_H
 
 #include "core/arena.h"
+#include "core/secret.h"
 #include "text/jinja.h"
 
 /* ---- values ----
@@ -51,9 +52,13 @@ typedef struct {
 typedef struct jinja_entry jinja_entry;
 
 typedef struct {
+    uint32_t entry, hash; /* its number + 1, 0: none; upper half of its key's hash */
+} jinja_slot;
+
+typedef struct {
     jinja_entry *entries; /* in order of insertion */
     size_t n, capacity;
-    uint32_t *index; /* entry number + 1 by hash, for dicts of more than a few entries */
+    jinja_slot *index; /* by hash, for dicts of more than a few entries */
     size_t index_size;
 } jinja_dict;
 
@@ -240,10 +245,11 @@ typedef struct {
     size_t n, capacity;
     const jinja_string **names; /* interned: open addressing */
     size_t n_names, names_size;
+    firn_secret secret; /* of names */
 } jinja_tokens;
 
-/* tokens->ctx and ->arena are set; ends with one EOF token. The token array belongs to the context (firn_free), texts
- * and names to the arena. */
+/* tokens->ctx, ->arena and ->secret are set; ends with one EOF token. The token array belongs to the context
+ * (firn_free), texts and names to the arena. */
 firn_status firn_jinja_lex(jinja_tokens *tokens, const char *source, size_t size);
 /* NULL with the sentence set when memory is short. */
 const jinja_string *firn_jinja_intern(jinja_tokens *tokens, const char *name, size_t size);
@@ -312,6 +318,7 @@ enum { JINJA_OP_IN = 100, JINJA_OP_NOT_IN };
 struct firn_jinja {
     firn_arena arena;
     firn_jinja_limits limits;
+    firn_secret secret; /* of names, and of the dicts of a rendering */
     jinja_node *body;
     bool generation;
     /* names that the evaluator binds itself */

@@ -26,10 +26,6 @@ static firn_status fail(const lexer *l, const char *what)
 
 const jinja_string *firn_jinja_intern(jinja_tokens *t, const char *name, size_t size)
 {
-    uint32_t hash = 2166136261u;
-
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)name[i]) * 16777619u;
     if (2 * (t->n_names + 1) > t->names_size) {
         const size_t bigger = t->names_size ? 2 * t->names_size : 128;
         const jinja_string **names = firn_arena_zeroed(t->arena, bigger, sizeof *names);
@@ -43,17 +39,14 @@ const jinja_string *firn_jinja_intern(jinja_tokens *t, const char *name, size_t 
         for (size_t i = 0; i < old_size; i++) {
             if (!old[i])
                 continue;
-            uint32_t h = 2166136261u;
-            for (size_t k = 0; k < old[i]->size; k++)
-                h = (h ^ (unsigned char)old[i]->data[k]) * 16777619u;
-            size_t slot = h & (bigger - 1);
+            size_t slot = firn_secret_hash(&t->secret, old[i]->data, old[i]->size) & (bigger - 1);
             while (names[slot])
                 slot = (slot + 1) & (bigger - 1);
             names[slot] = old[i];
             t->n_names++;
         }
     }
-    size_t slot = hash & (t->names_size - 1);
+    size_t slot = firn_secret_hash(&t->secret, name, size) & (t->names_size - 1);
     for (; t->names[slot]; slot = (slot + 1) & (t->names_size - 1))
         if (t->names[slot]->size == size && memcmp(t->names[slot]->data, name, size) == 0)
             return t->names[slot];

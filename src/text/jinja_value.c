@@ -129,40 +129,42 @@ firn_status firn_jinja_dict(jinja_eval *e, jinja_value *out)
 
 enum { INDEX_FROM = 8, MAX_NESTING = 200 };
 
-static uint32_t hash_bytes(const char *s, size_t n)
+/* Equal values have equal hashes: 1, 1.0 and true are one key, and so are a float and an int of 2^62. */
+static uint64_t hash_number(const firn_secret *secret, jinja_value v)
 {
-    uint32_t h = 2166136261u;
+    const double real = v.type == JINJA_FLOAT ? v.real : 0;
 
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)s[i]) * 16777619u;
-    return h;
+    if (v.type == JINJA_FLOAT && !(real >= -0x1p63 && real < 0x1p63 && (double)(int64_t)real == real))
+        return firn_secret_hash(secret, &real, sizeof real);
+    return firn_secret_fold(secret,
+                            secret->start ^ (uint64_t)(v.type == JINJA_FLOAT ? (int64_t)real : jinja_as_int(v)));
 }
 
-/* Equal values have equal hashes: 1, 1.0 and true are one key. */
-static firn_status hash(jinja_eval *e, jinja_value v, int depth, uint32_t *out)
+static firn_status hash(jinja_eval *e, jinja_value v, int depth, uint64_t *out)
 {
+    const firn_secret *secret = &e->jinja->secret;
+
     FIRN_TRY(firn_jinja_step(e, v.type == JINJA_STRING ? JINJA_PER_CHAR * v.string->size : 0));
     switch (v.type) {
     case JINJA_STRING:
-        *out = hash_bytes(v.string->data, v.string->size);
+        *out = firn_secret_hash(secret, v.string->data, v.string->size);
         return FIRN_OK;
     case JINJA_BOOL:
     case JINJA_INT:
-    case JINJA_FLOAT: {
-        const double d = jinja_as_double(v) + 0.0;
-        *out = hash_bytes((const char *)&d, sizeof d);
+    case JINJA_FLOAT:
+        *out = hash_number(secret, v);
         return FIRN_OK;
-    }
-    case JINJA_TUPLE:
+    case JINJA_TUPLE: {
         if (depth >= MAX_NESTING)
             return firn_jinja_fail(e, "a key is nested too deep");
-        *out = 17;
+        uint64_t all = v.list->n, h = 0;
         for (size_t i = 0; i < v.list->n; i++) {
-            uint32_t h = 0;
             FIRN_TRY(hash(e, v.list->items[i], depth + 1, &h));
-            *out = *out * 31 + h;
+            all = firn_secret_pair(secret, all, h);
         }
+        *out = all;
         return FIRN_OK;
+    }
     case JINJA_NONE:
     case JINJA_UNDEFINED:
         *out = v.type;
@@ -171,7 +173,7 @@ static firn_status hash(jinja_eval *e, jinja_value v, int depth, uint32_t *out)
     case JINJA_DICT:
         return firn_jinja_fail(e, "unhashable type: '%s'", firn_jinja_type_name(v));
     default:
-        *out = hash_bytes((const char *)&v.list, sizeof v.list);
+        *out = firn_secret_hash(secret, &v.list, sizeof v.list);
         return FIRN_OK;
     }
 }
@@ -181,7 +183,7 @@ static bool quick_hash(const jinja_dict *d)
     return d->index_size != 0;
 }
 
-static firn_status find(jinja_eval *e, const jinja_dict *d, jinja_value key, uint32_t h, size_t *at)
+static firn_status find(jinja_eval *e, const jinja_dict *d, jinja_value key, uint64_t h, size_t *at)
 {
     bool equal = false;
 
@@ -194,8 +196,10 @@ static firn_status find(jinja_eval *e, const jinja_dict *d, jinja_value key, uin
         *at = SIZE_MAX;
         return FIRN_OK;
     }
-    for (size_t slot = h & (d->index_size - 1); d->index[slot]; slot = (slot + 1) & (d->index_size - 1)) {
-        *at = d->index[slot] - 1;
+    for (size_t slot = h & (d->index_size - 1); d->index[slot].entry; slot = (slot + 1) & (d->index_size - 1)) {
+        if (d->index[slot].hash != (uint32_t)(h >> 32))
+            continue;
+        *at = d->index[slot].entry - 1;
         FIRN_TRY(firn_jinja_equal(e, d->entries[*at].key, key, 0, &equal));
         if (equal)
             return FIRN_OK;
@@ -204,18 +208,19 @@ static firn_status find(jinja_eval *e, const jinja_dict *d, jinja_value key, uin
     return FIRN_OK;
 }
 
-static void put_index(jinja_dict *d, uint32_t h, size_t entry)
+static void put_index(jinja_dict *d, uint64_t h, size_t entry)
 {
     size_t slot = h & (d->index_size - 1);
 
-    while (d->index[slot])
+    while (d->index[slot].entry)
         slot = (slot + 1) & (d->index_size - 1);
-    d->index[slot] = (uint32_t)entry + 1;
+    d->index[slot].entry = (uint32_t)entry + 1;
+    d->index[slot].hash = (uint32_t)(h >> 32);
 }
 
 firn_status firn_jinja_dict_set(jinja_eval *e, jinja_dict *d, jinja_value key, jinja_value value)
 {
-    uint32_t h = 0;
+    uint64_t h = 0;
     size_t at;
 
     FIRN_TRY(hash(e, key, 0, &h));
@@ -251,7 +256,7 @@ firn_status firn_jinja_dict_set(jinja_eval *e, jinja_dict *d, jinja_value key, j
 
 firn_status firn_jinja_dict_get(jinja_eval *e, const jinja_dict *d, jinja_value key, const jinja_value **found)
 {
-    uint32_t h = 0;
+    uint64_t h = 0;
     size_t at;
 
     FIRN_TRY(hash(e, key, 0, &h));

@@ -94,7 +94,7 @@ static firn_status recall(encoder *e, size_t begin, size_t n, cached_word **slot
     *hit = false;
     if (!e->cache || n > CACHED_BYTES)
         return FIRN_OK;
-    cached_word *w = &e->cache[firn_hash_bytes(e->text + begin, n) & e->cache_mask];
+    cached_word *w = &e->cache[firn_secret_hash(&e->tok->secret, e->text + begin, n) & e->cache_mask];
     *slot = w;
     if (w->n != n || memcmp(e->text + w->at, e->text + begin, n) != 0)
         return FIRN_OK;

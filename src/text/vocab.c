@@ -10,28 +10,10 @@
 
 /* ---- lookups ---- */
 
-uint64_t firn_hash_bytes(const char *bytes, size_t n)
-{
-    uint64_t h = n * 0x9E3779B97F4A7C15u;
-
-    while (n >= 8) {
-        uint64_t word;
-        memcpy(&word, bytes, 8);
-        h = (h ^ word) * 0xBF58476D1CE4E5B9u;
-        h ^= h >> 29;
-        bytes += 8;
-        n -= 8;
-    }
-    uint64_t word = 0;
-    memcpy(&word, bytes, n);
-    h = (h ^ word) * 0x94D049BB133111EBu;
-    return h ^ h >> 32;
-}
-
 /* A slot keeps half of the hash beside the id, so that most texts that are no token never touch a token. */
 static firn_text_slot *text_slot(const firn_tokenizer *tok, const char *text, size_t n)
 {
-    const uint64_t hash = firn_hash_bytes(text, n);
+    const uint64_t hash = firn_secret_hash(&tok->secret, text, n);
     const uint32_t tag = (uint32_t)(hash >> 32);
 
     for (size_t i = hash & tok->text_mask;; i = (i + 1) & tok->text_mask) {
@@ -49,9 +31,10 @@ int32_t firn_vocab_text(const firn_tokenizer *tok, const char *text, size_t n)
 
 static size_t merge_slot(const firn_tokenizer *tok, int32_t left, int32_t right)
 {
-    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
-    h ^= h >> 32;
-    for (size_t i = h & tok->merge_mask;; i = (i + 1) & tok->merge_mask) {
+    const uint64_t hash =
+        firn_secret_fold(&tok->secret, tok->secret.start ^ ((uint64_t)(uint32_t)left << 32 | (uint32_t)right));
+
+    for (size_t i = hash & tok->merge_mask;; i = (i + 1) & tok->merge_mask) {
         const firn_merge *m = &tok->merges[i];
         if (m->product < 0 || (m->left == left && m->right == right))
             return i;
@@ -197,7 +180,7 @@ static firn_status read_tokens(firn_context *ctx, firn_tokenizer *tok, const fir
         if (slot->id >= 0)
             return firn_fail(ctx, FIRN_ERR_FORMAT, "tokens %d and %d have the same text '%.*s'", (int)slot->id, (int)i,
                              t->n_text < 60 ? (int)t->n_text : 60, t->text);
-        *slot = (firn_text_slot){i, (uint32_t)(firn_hash_bytes(t->text, t->n_text) >> 32)};
+        *slot = (firn_text_slot){i, (uint32_t)(firn_secret_hash(&tok->secret, t->text, t->n_text) >> 32)};
     }
     return FIRN_OK;
 }
@@ -558,6 +541,7 @@ firn_status firn_tokenizer_create(firn_context *ctx, const firn_gguf *gguf, firn
     if (!tok)
         return FIRN_ERR_MEMORY;
     tok->ctx = ctx;
+    tok->secret = firn_secret_draw();
     firn_arena_init(&tok->arena, ctx, 0);
     firn_status status = read_all(ctx, tok, gguf);
     if (status == FIRN_OK && tok->model == FIRN_VOCAB_GPT2) {

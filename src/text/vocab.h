@@ -3,6 +3,7 @@
 #define FIRN_TEXT_VOCAB_H
 
 #include "core/arena.h"
+#include "core/secret.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer.h"
 
@@ -63,6 +64,7 @@ struct firn_tokenizer {
     unsigned pre_flags;
     int32_t n;
     firn_token *tokens;
+    firn_secret secret;      /* of the tables below */
     firn_text_slot *by_text; /* open addressing */
     size_t text_mask;
     firn_merge *merges;
@@ -81,7 +83,6 @@ struct firn_tokenizer {
 
 #define FIRN_SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 
-uint64_t firn_hash_bytes(const char *bytes, size_t n);
 /* -1 when there is none. */
 int32_t firn_vocab_text(const firn_tokenizer *tok, const char *text, size_t n);
 /* A byte in the GPT-2 byte alphabet; returns 1 or 2, the bytes of text written. */

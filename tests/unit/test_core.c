@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/leftover.h"
 #include "core/pool.h"
+#include "core/secret.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,12 +147,46 @@ static void a_file_appears_whole_or_not_at_all(void **state)
     firn_context_destroy(ctx);
 }
 
+/* Texts and numbers that somebody chose spread over a table as others do, whatever was drawn: the fullest of as many
+ * places as there are texts has few. */
+static void a_secret_spreads_what_was_chosen(void **state)
+{
+    enum { N = 4096, DRAWS = 8, FULLEST = 16 };
+    static uint16_t place[4][N];
+    firn_secret before = firn_secret_draw();
+
+    (void)state;
+    for (int draw = 0; draw < DRAWS; draw++) {
+        const firn_secret secret = firn_secret_draw();
+        assert_int_not_equal(secret.start, before.start);
+        assert_int_not_equal(secret.factor, before.factor);
+        assert_int_equal(secret.factor & 1, 1);
+        before = secret;
+        memset(place, 0, sizeof place);
+        for (uint64_t i = 0; i < N; i++) {
+            /* pairs of words that cancel each other in a hash of odd factors and shifts: bit 63, and 63 and 34 behind
+             */
+            uint64_t text[24];
+            for (int k = 0; k < 12; k++) {
+                text[2 * k] = i >> k & 1 ? (uint64_t)1 << 63 : 0;
+                text[2 * k + 1] = i >> k & 1 ? (uint64_t)1 << 63 | (uint64_t)1 << 34 : 0;
+            }
+            const uint64_t hashes[] = {firn_secret_hash(&secret, text, sizeof text),
+                                       firn_secret_fold(&secret, secret.start ^ i << 44),
+                                       firn_secret_pair(&secret, i << 32, i), firn_secret_hash(&secret, &i, 2)};
+            for (int h = 0; h < 4; h++)
+                assert_in_range(++place[h][hashes[h] % N], 1, FULLEST);
+        }
+    }
+    assert_int_not_equal(firn_secret_hash(&before, "a", 1), firn_secret_hash(&before, "a\0", 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_are_kept_and_prefixed),       cmocka_unit_test(arena_honours_its_limit),
-        cmocka_unit_test(text_grows_and_is_sticky),           cmocka_unit_test(pool_does_each_item_once),
-        cmocka_unit_test(a_file_appears_whole_or_not_at_all),
+        cmocka_unit_test(a_secret_spreads_what_was_chosen), cmocka_unit_test(errors_are_kept_and_prefixed),
+        cmocka_unit_test(arena_honours_its_limit),          cmocka_unit_test(text_grows_and_is_sticky),
+        cmocka_unit_test(pool_does_each_item_once),         cmocka_unit_test(a_file_appears_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

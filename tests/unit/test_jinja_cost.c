@@ -39,6 +39,8 @@ static size_t n_calls, n_paid; /* what the walk saw, so that a walk over nothing
 
 static void begin(jinja_eval *e, size_t steps)
 {
+    if (!nothing.secret.factor)
+        nothing.secret = firn_secret_draw();
     *e = (jinja_eval){.ctx = ctx, .jinja = &nothing, .limits = {steps, 400, 1 << 20, 64 << 20}, .steps = steps};
     e->now = (struct tm){.tm_year = 126, .tm_mday = 2, .tm_wday = 5, .tm_yday = 1};
     firn_arena_init(&e->arena, ctx, e->limits.memory);
@@ -491,13 +493,144 @@ static void templates_that_hung(void **state)
     }
 }
 
+/* ---- names and keys that somebody chose ---- */
+
+enum { LINKS = 11, CHOSEN = 1 << LINKS, LINK = 4 };
+
+/* 2^LINKS names whose hashes are alike in their lower 16 bits, by FNV-1a, the hash that engines without a key take:
+ * from each state two words lead to one next state, and a name takes either (Joux 2004). `alike` false: names of the
+ * same length that are not. */
+static void choose_names(char names[CHOSEN][LINKS * LINK + 1], bool alike)
+{
+    char words[LINKS][2][LINK];
+    uint32_t state = 2166136261u;
+
+    for (int l = 0; l < LINKS; l++) {
+        static uint32_t seen[1 << 16]; /* number + 1 of the word that led here */
+        memset(seen, 0, sizeof seen);
+        for (uint32_t number = 1;; number++) {
+            uint32_t rest = number * 2654435761u >> 8, h = state;
+            char word[LINK];
+            for (int i = 0; i < LINK; i++, rest /= 26) {
+                word[i] = (char)('a' + rest % 26);
+                h = (h ^ (unsigned char)word[i]) * 16777619u;
+            }
+            uint32_t *before = &seen[h & 0xFFFF];
+            if (!*before) {
+                *before = number;
+                continue;
+            }
+            uint32_t first = *before * 2654435761u >> 8;
+            for (int i = 0; i < LINK; i++, first /= 26)
+                words[l][0][i] = (char)('a' + first % 26);
+            memcpy(words[l][1], word, LINK);
+            if (memcmp(words[l][0], word, LINK) == 0)
+                continue;
+            state = h;
+            break;
+        }
+        if (!alike)
+            words[l][1][0] = words[l][0][0] == 'q' ? 'r' : 'q';
+    }
+    for (int n = 0; n < CHOSEN; n++) {
+        for (int l = 0; l < LINKS; l++)
+            memcpy(names[n] + l * LINK, words[l][n >> l & 1], LINK);
+        names[n][LINKS * LINK] = 0;
+    }
+}
+
+static size_t work_of_names(char names[CHOSEN][LINKS * LINK + 1])
+{
+    firn_text source;
+    firn_jinja *jinja;
+
+    firn_text_init(&source, ctx, 0);
+    for (int n = 0; n < CHOSEN; n++)
+        firn_text_printf(&source, "{{%s}}", names[n]);
+    assert_int_equal(source.status, FIRN_OK);
+    work = 0;
+    assert_int_equal(firn_jinja_compile(ctx, source.data, source.size, NULL, &jinja), FIRN_OK);
+    const size_t done = work;
+    firn_jinja_destroy(jinja);
+    firn_text_free(&source);
+    return done;
+}
+
+/* Steps of a dict with these keys. */
+static size_t steps_of_keys(const jinja_value *keys, size_t n)
+{
+    jinja_eval e;
+    jinja_value d;
+
+    begin(&e, (size_t)1 << 40);
+    assert_int_equal(firn_jinja_dict(&e, &d), FIRN_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(firn_jinja_dict_set(&e, d.dict, keys[i], jinja_int(1)), FIRN_OK);
+    assert_int_equal(d.dict->n, n);
+    firn_arena_clear(&e.arena);
+    return e.limits.steps - e.steps;
+}
+
+static void chosen_names_and_keys_cost_as_others(void **state)
+{
+    static char names[2][CHOSEN][LINKS * LINK + 1];
+    static jinja_value keys[2][CHOSEN];
+
+    (void)state;
+    for (int alike = 0; alike < 2; alike++)
+        choose_names(names[alike], alike);
+    assert_in_range(work_of_names(names[1]), 1, 2 * work_of_names(names[0]));
+    begin(&inputs, (size_t)1 << 40);
+    for (int alike = 0; alike < 2; alike++)
+        for (int n = 0; n < CHOSEN; n++)
+            keys[alike][n] = text_of(names[alike][n], LINKS * LINK);
+    assert_in_range(steps_of_keys(keys[1], CHOSEN), 1, 2 * steps_of_keys(keys[0], CHOSEN));
+    for (int n = 0; n < 512; n++) { /* one double is nearest to all of them */
+        keys[0][n] = jinja_int(n);
+        keys[1][n] = jinja_int(((int64_t)1 << 62) + n);
+    }
+    assert_in_range(steps_of_keys(keys[1], 512), 1, 2 * steps_of_keys(keys[0], 512));
+    firn_arena_clear(&inputs.arena);
+}
+
+/* What is equal is one key. */
+static void equal_keys_are_one(void **state)
+{
+    jinja_eval e;
+    jinja_value d;
+    const jinja_value *found;
+
+    (void)state;
+    begin(&e, MAX_STEPS);
+    assert_int_equal(firn_jinja_dict(&e, &d), FIRN_OK);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(firn_jinja_dict_set(&e, d.dict, jinja_int(i), jinja_int(i)), FIRN_OK);
+    assert_int_equal(firn_jinja_dict_set(&e, d.dict, jinja_float(0x1p62), jinja_int(62)), FIRN_OK);
+    const jinja_value same[][2] = {{jinja_float(1), jinja_int(1)},
+                                   {jinja_bool(true), jinja_int(1)},
+                                   {jinja_float(-0.0), jinja_int(0)},
+                                   {jinja_int((int64_t)1 << 62), jinja_int(62)}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        assert_int_equal(firn_jinja_dict_get(&e, d.dict, same[i][0], &found), FIRN_OK);
+        assert_non_null(found);
+        assert_int_equal(found->integer, same[i][1].integer);
+    }
+    firn_arena_clear(&e.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_filter_pays),   cmocka_unit_test(every_filter_of_sequences_pays),
-        cmocka_unit_test(every_test_pays),     cmocka_unit_test(every_method_pays),
-        cmocka_unit_test(every_function_pays), cmocka_unit_test(every_filter_in_map_pays),
-        cmocka_unit_test(every_operator_pays), cmocka_unit_test(templates_that_hung),
+        cmocka_unit_test(every_filter_pays),
+        cmocka_unit_test(every_filter_of_sequences_pays),
+        cmocka_unit_test(every_test_pays),
+        cmocka_unit_test(every_method_pays),
+        cmocka_unit_test(every_function_pays),
+        cmocka_unit_test(every_filter_in_map_pays),
+        cmocka_unit_test(every_operator_pays),
+        cmocka_unit_test(templates_that_hung),
+        cmocka_unit_test(chosen_names_and_keys_cost_as_others),
+        cmocka_unit_test(equal_keys_are_one),
     };
     int failed;
 
