@@ -9,8 +9,8 @@
  * no other weight of their block is above, and they count as lost when the format's steps do not explain what they
  * became. n is a multiple of the block. */
 float firn_format_lost(firn_type type, const float *x, int64_t n, const void *row);
-/* The sentence for what was lost of a tensor: its name, the weight, how far the format reaches where that is one number,
- * and which formats hold it. */
+/* The sentence for what was lost of a tensor: its name, the weight, how far the format reaches where that is one
+ * number, and which formats hold it. */
 firn_status firn_fail_lost(firn_context *ctx, const char *tensor, firn_type type, float lost);
 
 #endif
