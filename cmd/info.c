@@ -319,11 +319,14 @@ static void print_training(const summary *s)
         cmd_said_printf(stdout, "  %-14s not so: %s\n", "training", s->no_need);
         return;
     }
-    printf("  %-14s %s, rank %" PRId64 ", %" PRId64 " x %" PRId64 " tokens: %s values", "training",
+    printf("  %-14s %s, rank %" PRId64, "training",
            s->targets                      ? s->targets
            : n->values[FIRN_CLASS_EXPERTS] ? "attention,experts"
                                            : "attention,dense",
-           n->rank, n->batch, n->context, count_text(a, n->n_values));
+           n->rank);
+    if (n->values[FIRN_CLASS_EXPERTS] && n->expert_rank != n->rank)
+        printf(" (experts %" PRId64 ")", n->expert_rank);
+    printf(", %" PRId64 " x %" PRId64 " tokens: %s values", n->batch, n->context, count_text(a, n->n_values));
     const char *comma = " (";
     for (int c = 0; c < FIRN_CLASS_COUNT; c++)
         if (n->values[c]) {
@@ -455,11 +458,12 @@ static json_t *json_training(const summary *s)
     for (int c = 0; values && c < FIRN_CLASS_COUNT; c++)
         if (n->values[c])
             json_object_set_new(values, firn_class_name((firn_class)c), json_integer(n->values[c]));
-    return json_pack("{sI sI sI sI so sI sI sI ss sI si}", "context", (json_int_t)n->context, "batch",
-                     (json_int_t)n->batch, "rank", (json_int_t)n->rank, "trained", (json_int_t)n->n_values,
-                     "trained_by_class", values, "bytes", (json_int_t)n->total, "least_bytes", (json_int_t)n->least,
-                     "mapped_bytes", (json_int_t)n->mapped, "weights", firn_weights_place_name(n->session.place),
-                     "weights_bytes", (json_int_t)n->session.weights, "ring", n->session.ring);
+    return json_pack("{sI sI sI sI sI so sI sI sI ss sI si}", "context", (json_int_t)n->context, "batch",
+                     (json_int_t)n->batch, "rank", (json_int_t)n->rank, "expert_rank", (json_int_t)n->expert_rank,
+                     "trained", (json_int_t)n->n_values, "trained_by_class", values, "bytes", (json_int_t)n->total,
+                     "least_bytes", (json_int_t)n->least, "mapped_bytes", (json_int_t)n->mapped, "weights",
+                     firn_weights_place_name(n->session.place), "weights_bytes", (json_int_t)n->session.weights, "ring",
+                     n->session.ring);
 }
 
 static int put_json(json_t *list)

@@ -64,11 +64,12 @@ bool cmd_adapter_read(firn_context *ctx, const char *path, const firn_gguf *g, c
         return false;
     char tensor[FIRN_MAX_NAME];
     int64_t rank;
+    float scale;
     const firn_kv *alpha = firn_gguf_kv(g, "adapter.lora.alpha"), *layout = firn_gguf_kv(g, "firn.layout");
     if (alpha && alpha->type == FIRN_KV_F32)
         memcpy(&a->alpha, alpha->data, sizeof a->alpha);
     if (a->checkpoint && layout && layout->type == FIRN_KV_STRING)
-        for (size_t at = 0; firn_checkpoint_layout_next(layout->strings[0], &at, tensor, &rank);)
+        for (size_t at = 0; firn_checkpoint_layout_next(layout->strings[0], &at, tensor, &rank, &scale);)
             add_rank(a, rank);
     for (size_t i = 0; !a->checkpoint && i < firn_gguf_n_tensors(g); i++) {
         const firn_gguf_tensor *t = firn_gguf_tensor_at(g, i);

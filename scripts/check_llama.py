@@ -5,7 +5,7 @@
 For every small shape of `firn init` (or those named), so for every architecture: a random model in F32, and one packed
 (llama.cpp gets its weights written out by `firn quantize IN OUT f32`, since on packed ones it rounds activations to 8
 bits): logits of the base, and of the base with an adapter trained for a few steps on every class of tensors that llama.cpp
-applies. Bound: 1e-9 normalized mean squared error; for the change that the adapter makes, 1e-6 of its own size. And what
+applies, of mixed ranks, on the F32 model with rslora too. Bound: 1e-9 normalized mean squared error; for the change that the adapter makes, 1e-6 of its own size. And what
 `firn upcycle` makes of the dense ones.
 
 Sequences in which a router's choice is a near tie (two candidates closer than 1e-5 in what is compared, at the last place
@@ -118,7 +118,7 @@ def one(llama, like, arch, kind):
         scale_tensors(model, STEEP_GATES, STEEP)
     firn("finetune", "--model", model, "--data", f"{WORK}/data.jsonl", "--output", run, "--targets", "all", "--steps", 3,
          "--context", 128, "--learning-rate", 1e-2, "--schedule", "constant", "--warmup", 0, "--eval-split", 0,
-         "--rank", 4, "--threads", 1)
+         "--rank", 4, "--rank-of", "blk.0.*=3", *(["--rslora"] if kind == "f32" else []), "--threads", 1)
     adapter = f"{run}/adapter.gguf"
     if kind in ("f32", "steep"):
         plain = model

@@ -61,7 +61,10 @@ typedef struct {
     firn_strings field;           /* "messages=dialog" */
     int64_t skip_bad;             /* bad lines that are passed over */
     const char *cache;            /* folder of the token cache, or "none" */
-    const char *weights; /* "mapped", "resident", "streamed", "streamed:2G": see firn_context_set_weights_text */
+    const char *weights;  /* "mapped", "resident", "streamed", "streamed:2G": see firn_context_set_weights_text */
+    int64_t expert_rank;  /* of stacks of experts; unset: rank / experts used, 4 at least */
+    firn_strings rank_of; /* "experts=8", "blk.*.attn_q.weight=32": the last that matches counts */
+    bool rslora;          /* scale alpha / sqrt(a tensor's rank); else alpha / rank for all */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */

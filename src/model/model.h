@@ -102,11 +102,23 @@ struct firn_model {
 
 /* A model of an open file, which becomes the model's, also on failure. */
 firn_status firn_model_take(firn_context *ctx, firn_gguf *gguf, firn_model **model);
-/* What firn_adapter_create would make, without its values (NULL): for plans, or to go on with firn_adapter_start.
- * `unserved` false: NULL and "all" leave out what llama.cpp does not apply, and other targets that include such a
- * tensor are refused. */
-firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, bool unserved,
-                                  int64_t rank, float alpha, firn_adapter **adapter);
+/* What an adapter is to be. */
+typedef struct {
+    const char *targets; /* as in firn_adapter_create */
+    bool unserved; /* false: NULL and "all" leave out what llama.cpp does not apply, and other targets that include
+                    * such a tensor are refused */
+    bool rslora;   /* each tensor's scale is alpha / sqrt(its rank); else all have alpha / rank */
+    int64_t rank, expert_rank;  /* expert_rank 0: as the others */
+    const char *const *rank_of; /* "PATTERN=R", PATTERN a class or a pattern over names; the last that matches counts */
+    int n_rank_of;
+    float alpha; /* 0: the scale is 1 */
+} firn_adapter_spec;
+
+/* The adapter, without its values (NULL): for plans, or to go on with firn_adapter_start. */
+firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const firn_adapter_spec *spec,
+                                  firn_adapter **adapter);
+/* Whether `loaded` is what the file of `adapter` holds: its values, B as llama.cpp's scale asks for it. */
+bool firn_adapter_is_saved_as(const firn_adapter *adapter, const firn_adapter *loaded);
 /* Gives it its first values. */
 firn_status firn_adapter_start(firn_adapter *adapter, uint64_t seed);
 /* What of the adapter is trained, by class: values of both factors, and tensors that have some. */

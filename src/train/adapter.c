@@ -3,7 +3,8 @@
  *     y = W x + alpha / r * B (A x)       "<tensor>.lora_a" A [n_in, r(, E)], "<tensor>.lora_b" B [r, n_out(, E)], F32
  *
  * Keys: general.type "adapter", general.architecture, adapter.type "lora", adapter.lora.alpha (f32; absent or 0: no
- * division by the rank, the scale is 1). llama.cpp does not check the expert dimension and reads past the end of a
+ * division by the rank, the scale is 1). A scale that is not alpha / r goes into B as it is written (low_rank.h).
+ * llama.cpp does not check the expert dimension and reads past the end of a
  * stack that is too small; here every shape is checked. All values of an adapter lie in one flat buffer (each factor
  * at a multiple of 16 floats, the gaps zero), and gradients and moments share its layout. */
 #include "core/arena.h"
@@ -14,6 +15,7 @@
 #include "core/random.h"
 #include "format/format.h"
 #include "train/checkpoint.h"
+#include "train/low_rank.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -21,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, MAX_RANK = 4096, NAME_BYTES = 64 /* llama.cpp's limit for a tensor's name, the NUL included */ };
+enum { ALIGN = 16, NAME_BYTES = 64 /* llama.cpp's limit for a tensor's name, the NUL included */ };
 
 static const char *const class_names[FIRN_CLASS_COUNT] = {
     [FIRN_CLASS_ATTENTION] = "attention", [FIRN_CLASS_EXPERTS] = "experts", [FIRN_CLASS_SHARED] = "shared",
@@ -69,7 +71,7 @@ static int64_t b_size(const firn_adapter_entry *e)
 }
 
 static firn_status add_entry(firn_context *ctx, firn_adapter *ad, const firn_model *model, const firn_gguf_tensor *t,
-                             int64_t rank)
+                             int64_t rank, float scale)
 {
     int layer;
     firn_tensor_id id;
@@ -85,7 +87,7 @@ static firn_status add_entry(firn_context *ctx, firn_adapter *ad, const firn_mod
         .n_out = t->ne[1],
         .n_expert = t->ne[2],
         .rank = rank,
-        .scale = ad->alpha == 0 ? 1 : ad->alpha / (float)rank,
+        .scale = scale,
     };
     if (!e->tensor)
         return FIRN_ERR_MEMORY;
@@ -174,8 +176,8 @@ typedef struct {
     firn_adapter *adapter;
     target *targets;
     int n;
-    int64_t rank;
-    bool unserved;
+    const firn_adapter_spec *spec;
+    bool *ranked; /* [spec->n_rank_of]: it gave a tensor its rank */
 } choice;
 
 static bool matches(const target *t, const char *name, firn_class class_)
@@ -246,7 +248,7 @@ static firn_status choose(void *user, const firn_gguf_tensor *t)
         if (class_ == FIRN_CLASS_NONE)
             return firn_fail(c->ctx, FIRN_ERR_ARGUMENT,
                              "target '%s' matches %s: norms and biases are not trained by adapters", p->text, t->name);
-        if (!c->unserved && !firn_model_serves(c->model, t->name)) {
+        if (!c->spec->unserved && !firn_model_serves(c->model, t->name)) {
             if (!p->open)
                 return refuse_unserved(c, p, t);
             continue;
@@ -254,7 +256,10 @@ static firn_status choose(void *user, const firn_gguf_tensor *t)
         p->matched++;
         wanted = true;
     }
-    return wanted && c->adapter ? add_entry(c->ctx, c->adapter, c->model, t, c->rank) : FIRN_OK;
+    if (!wanted)
+        return FIRN_OK;
+    const int64_t rank = firn_rank_of_tensor(c->spec, t->name, class_, c->ranked);
+    return add_entry(c->ctx, c->adapter, c->model, t, rank, firn_rank_scale(c->spec, rank));
 }
 
 static firn_status parse_targets(firn_context *ctx, const firn_model *m, const char *text, target **targets, int *n)
@@ -386,18 +391,26 @@ static void draw(firn_adapter *ad, uint64_t seed)
     }
 }
 
-static firn_status choose_all(firn_context *ctx, const firn_model *m, const char *targets, bool unserved, int64_t rank,
-                              firn_adapter *ad)
+static firn_status choose_all(firn_context *ctx, const firn_model *m, const firn_adapter_spec *spec, firn_adapter *ad)
 {
-    choice c = {.ctx = ctx, .model = m, .adapter = ad, .rank = rank, .unserved = unserved};
-    firn_status s = parse_targets(ctx, m, targets, &c.targets, &c.n);
+    choice c = {.ctx = ctx, .model = m, .adapter = ad, .spec = spec};
+    firn_status s = parse_targets(ctx, m, spec->targets, &c.targets, &c.n);
+
+    c.ranked = s == FIRN_OK ? firn_alloc_zeroed(ctx, (size_t)spec->n_rank_of + 1, sizeof *c.ranked) : NULL;
+    if (s == FIRN_OK && !c.ranked)
+        s = FIRN_ERR_MEMORY;
 
     if (s == FIRN_OK)
         s = each_weight(m, choose, &c);
     for (int i = 0; s == FIRN_OK && i < c.n; i++)
         if (!c.targets[i].matched)
             s = unmatched(ctx, m, &c.targets[i]);
+    for (int i = 0; s == FIRN_OK && i < spec->n_rank_of; i++)
+        if (!c.ranked[i])
+            s = firn_fail(ctx, FIRN_ERR_ARGUMENT, "rank_of '%.80s' matches no tensor that is trained",
+                          spec->rank_of[i]);
     firn_free(ctx, c.targets);
+    firn_free(ctx, c.ranked);
     if (s == FIRN_OK)
         place_factors(ad);
     return s;
@@ -408,14 +421,13 @@ static size_t max_entries(const firn_model *m)
     return (size_t)m->hp.n_layer * FIRN_T_COUNT + 1;
 }
 
-firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const char *targets, bool unserved,
-                                  int64_t rank, float alpha, firn_adapter **adapter)
+firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, const firn_adapter_spec *spec,
+                                  firn_adapter **adapter)
 {
-    FIRN_EXPECT(ctx, rank >= 1 && rank <= MAX_RANK, "the rank is 1 to %d, not %lld", MAX_RANK, (long long)rank);
-    FIRN_EXPECT(ctx, isfinite(alpha) && alpha >= 0, "alpha is a number of at least 0, not %g", (double)alpha);
+    FIRN_TRY(firn_ranks_check(ctx, spec));
     FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
-    (*adapter)->alpha = alpha;
-    const firn_status s = choose_all(ctx, model, targets, unserved, rank, *adapter);
+    (*adapter)->alpha = spec->alpha;
+    const firn_status s = choose_all(ctx, model, spec, *adapter);
     if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
         *adapter = NULL;
@@ -434,7 +446,8 @@ firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, cons
                                 float alpha, uint64_t seed, firn_adapter **adapter)
 {
     FIRN_GIVEN(ctx, ctx, model, adapter);
-    FIRN_TRY(firn_adapter_describe(ctx, model, targets, true, rank, alpha, adapter));
+    const firn_adapter_spec spec = {.targets = targets, .unserved = true, .rank = rank, .alpha = alpha};
+    FIRN_TRY(firn_adapter_describe(ctx, model, &spec, adapter));
     const firn_status s = firn_adapter_start(*adapter, seed);
     if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
@@ -494,6 +507,12 @@ typedef struct {
     firn_string layout; /* of a checkpoint */
 } loading;
 
+/* llama.cpp's scale. */
+static float alpha_over(const firn_adapter *ad, int64_t rank)
+{
+    return ad->alpha == 0 ? 1 : ad->alpha / (float)rank;
+}
+
 static const firn_gguf_tensor *factor(const loading *l, const char *tensor, char which)
 {
     char name[FIRN_MAX_NAME + 16];
@@ -529,13 +548,13 @@ static firn_status take_entry(void *user, const firn_gguf_tensor *t)
                          (long long)b->ne[1], (long long)b->ne[2], (long long)t->ne[0], (long long)t->ne[1],
                          (long long)t->ne[2], (long long)t->ne[0], (long long)t->ne[2], (long long)t->ne[1],
                          (long long)t->ne[2]);
-    if (r > MAX_RANK)
+    if (r > FIRN_MAX_RANK)
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "the rank of %s is %lld, at most %d is possible", t->name,
-                         (long long)r, MAX_RANK);
+                         (long long)r, FIRN_MAX_RANK);
     if (!firn_format_can_decode(a->type) || !firn_format_can_decode(b->type))
         return firn_fail(ctx, FIRN_ERR_UNSUPPORTED, "the factors of %s are %s and %s, they should be f32", t->name,
                          firn_type_name(a->type), firn_type_name(b->type));
-    return add_entry(ctx, l->adapter, l->model, t, r);
+    return add_entry(ctx, l->adapter, l->model, t, r, alpha_over(l->adapter, r));
 }
 
 /* Keys under "adapter." say what the adapter is. Those that are not understood may change what it means: so does
@@ -580,24 +599,18 @@ static firn_status check_names(const loading *l)
     return FIRN_OK;
 }
 
-/* The tensor's rank by a checkpoint's layout; 0 where it is not there. */
-static int64_t rank_in(firn_string layout, const char *tensor)
-{
-    char name[FIRN_MAX_NAME];
-    int64_t rank;
-
-    for (size_t at = 0; firn_checkpoint_layout_next(layout, &at, name, &rank);)
-        if (strcmp(name, tensor) == 0)
-            return rank >= 1 && rank <= MAX_RANK ? rank : 0;
-    return 0;
-}
-
 static firn_status take_listed(void *user, const firn_gguf_tensor *t)
 {
     const loading *l = user;
-    const int64_t rank = rank_in(l->layout, t->name);
+    char name[FIRN_MAX_NAME];
+    int64_t rank;
+    float scale;
 
-    return rank ? add_entry(l->ctx, l->adapter, l->model, t, rank) : FIRN_OK;
+    for (size_t at = 0; firn_checkpoint_layout_next(l->layout, &at, name, &rank, &scale);)
+        if (strcmp(name, t->name) == 0 && rank >= 1 && rank <= FIRN_MAX_RANK)
+            return add_entry(l->ctx, l->adapter, l->model, t, rank,
+                             scale > 0 && isfinite(scale) ? scale : alpha_over(l->adapter, rank));
+    return FIRN_OK;
 }
 
 /* A checkpoint of a run holds its adapter as one flat buffer, in a layout that it names. */
@@ -678,6 +691,53 @@ firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const 
 
 /* ---- saving ---- */
 
+/* B as the file has it: at llama.cpp's scale it computes what was trained. */
+static float value_of_b(double factor, float b)
+{
+    return (float)(factor * (double)b);
+}
+
+static firn_status write_b(firn_gguf_writer *w, firn_context *ctx, const firn_adapter *ad, const firn_adapter_entry *e,
+                           const float *b)
+{
+    enum { PIECE = 1024 };
+    const double factor = firn_rank_factor(ad, e);
+    float piece[PIECE];
+
+    if (factor == 1)
+        return firn_gguf_writer_data(w, b, (size_t)b_size(e) * sizeof(float));
+    for (int64_t at = 0; at < b_size(e); at += PIECE) {
+        const int64_t n = firn_min_i64(PIECE, b_size(e) - at);
+        for (int64_t i = 0; i < n; i++)
+            piece[i] = value_of_b(factor, b[at + i]);
+        if (!firn_all_finite(piece, n))
+            return firn_fail(ctx, FIRN_ERR_FORMAT,
+                             "%s.lora_b is too large for the scale alpha / rank that llama.cpp has", e->tensor);
+        FIRN_TRY(firn_gguf_writer_data(w, piece, (size_t)n * sizeof *piece));
+    }
+    return FIRN_OK;
+}
+
+bool firn_adapter_is_saved_as(const firn_adapter *ad, const firn_adapter *loaded)
+{
+    if (loaded->n_values != ad->n_values || loaded->n_entries != ad->n_entries || loaded->alpha != ad->alpha)
+        return false;
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i], *l = &loaded->entries[i];
+        const double factor = firn_rank_factor(ad, e);
+        const float *b = ad->values + e->b, *theirs = loaded->values + l->b;
+        if (strcmp(e->tensor, l->tensor) != 0 || e->rank != l->rank ||
+            memcmp(ad->values + e->a, loaded->values + l->a, (size_t)a_size(e) * sizeof(float)) != 0)
+            return false;
+        for (int64_t k = 0; k < b_size(e); k++) {
+            const float is = factor == 1 ? b[k] : value_of_b(factor, b[k]);
+            if (memcmp(&is, &theirs[k], sizeof is) != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
 static firn_status save(firn_gguf_writer *w, firn_context *ctx, const firn_adapter *ad, const float *values,
                         const char *path)
 {
@@ -700,7 +760,7 @@ static firn_status save(firn_gguf_writer *w, firn_context *ctx, const firn_adapt
     for (int i = 0; i < ad->n_entries; i++) {
         const firn_adapter_entry *e = &ad->entries[i];
         FIRN_TRY(firn_gguf_writer_data(w, values + e->a, (size_t)a_size(e) * sizeof(float)));
-        FIRN_TRY(firn_gguf_writer_data(w, values + e->b, (size_t)b_size(e) * sizeof(float)));
+        FIRN_TRY(write_b(w, ctx, ad, e, values + e->b));
     }
     return firn_gguf_writer_finish(w);
 }

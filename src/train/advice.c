@@ -4,6 +4,7 @@
 
 #include "core/machine.h"
 #include "model/model.h"
+#include "train/low_rank.h"
 
 enum { LEAST_RANK = 2, LEAST_CONTEXT = 64 };
 
@@ -20,8 +21,8 @@ static uint64_t least_bytes(const firn_run *run, const firn_train_options *optio
 
     trial.record.options = *options;
     if (!options->adapter && !run->evaluates) {
-        if (firn_adapter_describe(run->ctx, run->model, options->targets, options->unserved, options->rank,
-                                  (float)options->alpha, &adapter) != FIRN_OK)
+        const firn_adapter_spec spec = firn_train_adapter_spec(options);
+        if (firn_adapter_describe(run->ctx, run->model, &spec, &adapter) != FIRN_OK)
             return 0;
         trial.adapter = adapter;
     }
@@ -59,6 +60,7 @@ static bool lower_rank(firn_train_options *o)
         return false;
     o->rank /= 2;
     o->alpha /= 2;
+    o->expert_rank = o->expert_rank == FIRN_UNSET ? o->expert_rank : firn_max_i64(1, o->expert_rank / 2);
     return true;
 }
 
@@ -128,6 +130,8 @@ static void say_options(firn_text *t, const firn_run *run, const firn_train_opti
     }
     if (is->rank != was->rank) {
         firn_text_printf(t, "%s--rank %lld", blank, (long long)is->rank);
+        if (is->expert_rank != FIRN_UNSET && is->expert_rank != firn_rank_of_experts(run->model, is->rank))
+            firn_text_printf(t, " --expert-rank %lld", (long long)is->expert_rank);
         blank = " ";
     }
     if (is->context != was->context)

@@ -1,15 +1,17 @@
 /* A checkpoint is a GGUF file (general.type "firn.checkpoint") with F32 tensors [n_values] in the layout of the
  * adapter's flat buffer: `adapter`, and `adam.m` and `adam.v` where the optimizer has moments; keys firn.step,
  * firn.epoch, firn.window, firn.metrics_bytes (i64 each, as arrays of one), firn.seconds and the losses (f64,
- * likewise), firn.layout: a text that names every adapted tensor with its shape, so that a checkpoint is never read
- * into another adapter, firn.settings: the options that decide the result, and firn.sha256: over all of these.
- * general.architecture and adapter.lora.alpha let it be loaded as an adapter too (adapter.c). */
+ * likewise), firn.layout: a text that names every adapted tensor with its shape, rank and place, and its scale where
+ * that is not alpha / rank, so that a checkpoint is never read into another adapter, firn.settings: the options that
+ * decide the result, and firn.sha256: over all of these. general.architecture and adapter.lora.alpha let it be loaded
+ * as an adapter too (adapter.c). */
 #include "train/checkpoint.h"
 
 #include "core/buffer.h"
 #include "core/file.h"
 #include "core/sha256.h"
 #include "firn/gguf.h"
+#include "train/low_rank.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,26 +28,30 @@ static void layout(firn_context *ctx, const firn_adapter *adapter, firn_text *te
     firn_text_init(text, ctx, 0);
     for (int i = 0; i < adapter->n_entries; i++) {
         const firn_adapter_entry *e = &adapter->entries[i];
-        firn_text_printf(text, "%s %lld %lld %lld %lld %lld %lld\n", e->tensor, (long long)e->n_in, (long long)e->n_out,
+        firn_text_printf(text, "%s %lld %lld %lld %lld %lld %lld", e->tensor, (long long)e->n_in, (long long)e->n_out,
                          (long long)e->n_expert, (long long)e->rank, (long long)e->a, (long long)e->b);
+        if (firn_rank_factor(adapter, e) != 1)
+            firn_text_printf(text, " %.9g", (double)e->scale);
+        firn_text_puts(text, "\n");
     }
 }
 
-bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank)
+bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank, float *scale)
 {
     while (*at < layout.size) {
         const char *line = layout.data + *at, *stop = memchr(line, '\n', layout.size - *at);
         const size_t n = stop ? (size_t)(stop - line) : layout.size - *at;
         const char *blank = memchr(line, ' ', n);
         const size_t name = blank ? (size_t)(blank - line) : n;
-        long long n_in, n_out, n_expert, r;
-        char numbers[128];
+        long long n_in, n_out, n_expert, r, a, b;
+        char numbers[192];
         *at += n + 1;
         if (name == 0 || name >= FIRN_MAX_NAME || n - name >= sizeof numbers)
             continue;
         memcpy(numbers, line + name, n - name);
         numbers[n - name] = 0;
-        if (sscanf(numbers, "%lld %lld %lld %lld", &n_in, &n_out, &n_expert, &r) != 4)
+        *scale = 0;
+        if (sscanf(numbers, "%lld %lld %lld %lld %lld %lld %f", &n_in, &n_out, &n_expert, &r, &a, &b, scale) < 6)
             continue;
         memcpy(tensor, line, name);
         tensor[name] = 0;
@@ -261,14 +267,37 @@ static firn_status get_numbers(firn_context *ctx, const firn_gguf *g, firn_posit
     return FIRN_OK;
 }
 
+/* Moves behind a line that says of an option that it was not given: a firn that does not have it says nothing. */
+static bool skip_unset(const char **text, const char *end)
+{
+    static const char *const endings[] = {": not given", ": no"};
+    const char *newline = memchr(*text, '\n', (size_t)(end - *text));
+    const size_t n = newline ? (size_t)(newline - *text) : 0;
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t k = strlen(endings[i]);
+        if (n < k || memcmp(newline - k, endings[i], k) != 0)
+            continue;
+        *text = newline + 1;
+        return true;
+    }
+    return false;
+}
+
 /* Names the first line in which the settings of the checkpoint and of the run differ. */
 static firn_status compare_settings(firn_context *ctx, firn_string was, const char *is)
 {
-    const char *a = was.data, *end = was.data + was.size;
+    const char *a = was.data, *const end = was.data + was.size, *const is_end = is + strlen(is);
 
-    if (was.size == strlen(is) && memcmp(was.data, is, was.size) == 0)
-        return FIRN_OK;
-    while (a < end && *is) {
+    for (;;) {
+        while (skip_unset(&a, end))
+            continue;
+        while (skip_unset(&is, is_end))
+            continue;
+        if (a >= end && is >= is_end)
+            return FIRN_OK;
+        if (a >= end || is >= is_end)
+            break;
         const char *newline = memchr(a, '\n', (size_t)(end - a));
         const size_t n = newline ? (size_t)(newline - a) : (size_t)(end - a), m = strcspn(is, "\n");
         if (n != m || memcmp(a, is, n) != 0)

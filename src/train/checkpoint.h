@@ -23,8 +23,9 @@ firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_
 /* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
 void firn_checkpoint_sweep(const char *folder);
 /* The next line of a checkpoint's firn.layout from *at on, which moves behind it: a tensor that is adapted, its name
- * with a NUL in tensor [FIRN_MAX_NAME], and the rank. Lines that are none are passed over; false at the end. */
-bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank);
+ * with a NUL in tensor [FIRN_MAX_NAME], the rank, and the scale, 0 where it is alpha / rank. Lines that are none are
+ * passed over; false at the end. */
+bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, int64_t *rank, float *scale);
 /* The adapter's values alone, from an open checkpoint into an adapter of its layout; whole and finite, or refused. */
 firn_status firn_checkpoint_adapter(firn_context *ctx, const firn_gguf *gguf, firn_adapter *adapter);
 /* Into a store whose adapter has the same layout, and whose optimizer the same moments (others are refused). A file

@@ -16,9 +16,11 @@ static firn_status take_options(firn_arena *arena, const char *path, const json_
     /* Of a run, what follows from other options; and its folder, which holds a run already. */
     o->output = NULL;
     if (o->adapter) {
-        o->rank = FIRN_UNSET;
-        o->alpha = NAN;
-        o->targets = NULL;
+        firn_train_options none;
+        firn_train_options_init(&none);
+        for (int i = 0; i < firn_n_train_options; i++)
+            if (firn_train_shapes_adapter(firn_train_option_table[i].name))
+                firn_train_option_copy(o, &none, &firn_train_option_table[i]);
     }
     if (o->eval_data)
         o->eval_split = NAN;
@@ -37,9 +39,7 @@ firn_status firn_train_options_read(firn_arena *arena, const char *path, firn_tr
 
 static bool contradicts(const firn_train_options *set, const char *name)
 {
-    const bool of_adapter = strcmp(name, "rank") == 0 || strcmp(name, "alpha") == 0 || strcmp(name, "targets") == 0;
-
-    return (of_adapter && set->adapter) || (strcmp(name, "steps") == 0 && !isnan(set->epochs)) ||
+    return (firn_train_shapes_adapter(name) && set->adapter) || (strcmp(name, "steps") == 0 && !isnan(set->epochs)) ||
            (strcmp(name, "eval_data") == 0 && !isnan(set->eval_split)) ||
            (strcmp(name, "eval_split") == 0 && set->eval_data);
 }
@@ -50,12 +50,7 @@ void firn_train_options_fill(firn_train_options *options, const firn_train_optio
 
     for (int i = 0; i < firn_n_train_options; i++) {
         const firn_train_option *o = &firn_train_option_table[i];
-        const size_t size = o->kind == 's'   ? sizeof(const char *)
-                            : o->kind == 'i' ? sizeof(int64_t)
-                            : o->kind == 'f' ? sizeof(double)
-                            : o->kind == 'l' ? sizeof(firn_strings)
-                                             : sizeof(bool);
         if (!firn_train_option_is_set(&set, o) && !contradicts(&set, o->name))
-            memcpy((char *)options + o->offset, (const char *)from + o->offset, size);
+            firn_train_option_copy(options, from, o);
     }
 }

@@ -2,6 +2,7 @@
 #include "core/machine.h"
 #include "model/model.h"
 #include "train/advice.h"
+#include "train/low_rank.h"
 #include "train/run.h"
 
 static firn_status plan(firn_run *run, firn_session_memory *memory)
@@ -16,7 +17,10 @@ static firn_status plan(firn_run *run, firn_session_memory *memory)
     FIRN_TRY(firn_run_context(run));
     FIRN_TRY(firn_train_language_create(ctx, o, firn_model_gguf(run->model), &run->language));
     run->present = firn_memory_anonymous();
-    FIRN_TRY(firn_adapter_describe(ctx, run->model, o->targets, o->unserved, o->rank, (float)o->alpha, &run->adapter));
+    if (o->expert_rank == FIRN_UNSET)
+        o->expert_rank = firn_rank_of_experts(run->model, o->rank);
+    const firn_adapter_spec spec = firn_train_adapter_spec(o);
+    FIRN_TRY(firn_adapter_describe(ctx, run->model, &spec, &run->adapter));
     firn_session_params params = {.n_tokens = o->batch * o->context, .train = true};
     if (!o->memory_limit)
         return firn_session_plan(ctx, run->device, run->model, run->adapter, &params, memory);
@@ -41,6 +45,7 @@ firn_status firn_training_need_of(firn_context *ctx, const firn_train_options *o
         need->context = o->context;
         need->batch = o->batch;
         need->rank = o->rank;
+        need->expert_rank = o->expert_rank;
         need->n_values = run.adapter->n_values;
         int tensors[FIRN_CLASS_COUNT];
         firn_adapter_count(run.adapter, need->values, tensors);

@@ -57,8 +57,15 @@ const firn_train_option firn_train_option_table[] = {
     {"router_z_loss", 'f', false, FIELD(router_z_loss), "COEF", 0, 1e6,
      "COEF times each expert block's router z-loss joins the loss (default 0)"},
     {"rank", 'i', false, FIELD(rank), "N", 1, 4096, "rank of the adapter (default 16)"},
+    {"expert_rank", 'i', false, FIELD(expert_rank), "N", 1, 4096,
+     "rank of the adapter on each expert (default rank / experts used, 4 at least)"},
+    {"rank_of", 'l', false, FIELD(rank_of), "WHAT=N", NO_RANGE,
+     "rank of a class of targets or of tensors by name, as in shared=8 or 'blk.*.attn_q.weight=32'; may be given "
+     "several times, the last that matches counts"},
     {"alpha", 'f', false, FIELD(alpha), "X", 1e-6, 1e6,
-     "LoRA updates are scaled by alpha/rank (default alpha: 2 x rank)"},
+     "LoRA updates are scaled by alpha/rank, whatever a tensor's own rank (default alpha: 2 x rank)"},
+    {"rslora", 'b', false, FIELD(rslora), NULL, NO_RANGE,
+     "scale by alpha / the square root of each tensor's own rank (default alpha: 2 x the square root of rank)"},
     {"targets", 's', false, FIELD(targets), "LIST", NO_RANGE,
      "what is trained: attention, experts, shared, dense, router, output, all, or patterns over tensor names, with "
      "commas between (default attention,experts; attention,dense without experts)"},
@@ -124,6 +131,17 @@ void firn_train_options_init_sized(firn_train_options *given, size_t size)
     }
     memset(given, 0, size);
     memcpy(given, options, size < sizeof whole ? size : sizeof whole);
+}
+
+void firn_train_option_copy(firn_train_options *to, const firn_train_options *from, const firn_train_option *o)
+{
+    const size_t size = o->kind == 's'   ? sizeof(const char *)
+                        : o->kind == 'i' ? sizeof(int64_t)
+                        : o->kind == 'f' ? sizeof(double)
+                        : o->kind == 'l' ? sizeof(firn_strings)
+                                         : sizeof(bool);
+
+    memcpy(field(to, o), field(from, o), size);
 }
 
 bool firn_train_option_is_set(const firn_train_options *options, const firn_train_option *o)
@@ -240,7 +258,7 @@ void firn_train_options_defaults(firn_train_options *o)
     default_real(&o->router_aux_loss, 0);
     default_real(&o->router_z_loss, 0);
     default_int(&o->rank, 16);
-    default_real(&o->alpha, 2 * (double)o->rank);
+    default_real(&o->alpha, 2 * (o->rslora ? sqrt((double)o->rank) : (double)o->rank));
     default_int(&o->seed, 1);
     default_int(&o->keep, 2);
     o->reasoning = o->reasoning ? o->reasoning : "train";
@@ -262,6 +280,28 @@ firn_status firn_train_device_open(firn_context *ctx, const firn_train_options *
     if (o->weights)
         FIRN_TRY(firn_context_set_weights_text(ctx, o->weights));
     return firn_device_open(ctx, o->device, device);
+}
+
+firn_adapter_spec firn_train_adapter_spec(const firn_train_options *o)
+{
+    return (firn_adapter_spec){.targets = o->targets,
+                               .unserved = o->unserved,
+                               .rslora = o->rslora,
+                               .rank = o->rank,
+                               .expert_rank = o->expert_rank == FIRN_UNSET ? 0 : o->expert_rank,
+                               .rank_of = o->rank_of.items,
+                               .n_rank_of = o->rank_of.n,
+                               .alpha = (float)o->alpha};
+}
+
+bool firn_train_shapes_adapter(const char *name)
+{
+    static const char *const names[] = {"rank", "expert_rank", "rank_of", "alpha", "rslora", "targets"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 bool firn_router_losses_wanted(const firn_train_options *o)

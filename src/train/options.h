@@ -5,6 +5,7 @@
 #include "core/arena.h"
 #include "core/buffer.h"
 #include "firn/train.h"
+#include "model/model.h"
 #include "train/data.h"
 
 #include <jansson.h>
@@ -25,6 +26,12 @@ extern const int firn_n_train_options;
 /* The caller's options in our form: see firn/firn.h about sizes. */
 firn_status firn_train_options_take(firn_context *ctx, const firn_train_options *given, firn_train_options *options);
 bool firn_train_option_is_set(const firn_train_options *options, const firn_train_option *option);
+/* One option's value, set or not; texts and lists are shared. */
+void firn_train_option_copy(firn_train_options *to, const firn_train_options *from, const firn_train_option *option);
+/* Whether the option of that name says what the adapter is: rank, alpha, targets... One to go on from has its own. */
+bool firn_train_shapes_adapter(const char *name);
+/* The adapter that the options ask for; defaults are in them, expert_rank unset: as the others. */
+firn_adapter_spec firn_train_adapter_spec(const firn_train_options *options);
 /* Every number in its range, the schedule one that exists, the memory limit readable. */
 firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options);
 /* The defaults that do not depend on model or data: rank, alpha (twice the rank), learning rate... */

@@ -378,7 +378,7 @@ static firn_status look_before(firn_run *run, firn_witness *before)
 
 /* ---- after ---- */
 
-/* Saved, loaded again, and compared bit by bit: what lies on the disk is what was trained. */
+/* Saved, loaded again, and compared bit by bit (B as the file has it): what lies on the disk is what was trained. */
 static firn_status save_adapter(firn_run *run)
 {
     char path[FIRN_PATH_BYTES];
@@ -387,8 +387,7 @@ static firn_status save_adapter(firn_run *run)
     FIRN_TRY(firn_run_path(run->ctx, run->folder, "adapter.gguf", path));
     FIRN_TRY(firn_adapter_save(run->ctx, run->adapter, NULL, path));
     FIRN_TRY(firn_adapter_load(run->ctx, run->model, path, &again));
-    const bool same = again->n_values == run->adapter->n_values && again->alpha == run->adapter->alpha &&
-                      memcmp(again->values, run->adapter->values, (size_t)again->n_values * sizeof(float)) == 0;
+    const bool same = firn_adapter_is_saved_as(run->adapter, again);
     firn_adapter_destroy(again);
     if (!same)
         return firn_fail(run->ctx, FIRN_ERR_IO,
@@ -571,8 +570,11 @@ static firn_status check_new(firn_context *ctx, const firn_train_options *o)
 {
     FIRN_EXPECT(ctx, o->model && o->data.n && o->output, "a run needs a model, data and an output folder");
     FIRN_TRY(firn_train_options_check(ctx, o));
-    FIRN_EXPECT(ctx, !o->adapter || (!o->targets && o->rank == FIRN_UNSET && isnan(o->alpha)),
-                "rank, alpha and targets are those of the adapter %s, and cannot be given beside it", o->adapter);
+    for (int i = 0; o->adapter && i < firn_n_train_options; i++) {
+        const firn_train_option *option = &firn_train_option_table[i];
+        FIRN_EXPECT(ctx, !firn_train_shapes_adapter(option->name) || !firn_train_option_is_set(o, option),
+                    "rank, alpha and targets are those of the adapter %s, and cannot be given beside it", o->adapter);
+    }
     FIRN_EXPECT(ctx, !o->eval_data || isnan(o->eval_split) || o->eval_split == 0,
                 "evaluation data takes the place of an evaluation split: expected one of the two");
     return FIRN_OK;
@@ -694,6 +696,7 @@ static firn_status new_run(firn_run *run, firn_train_result *result)
 {
     firn_train_options *o = &run->record.options;
     firn_status s = check_new(run->ctx, o);
+    run->fresh = true;
 
     firn_train_options_defaults(o);
     if (s == FIRN_OK && !(run->flags & FIRN_TRAIN_DRY_RUN) && firn_run_first(run)) {

@@ -59,6 +59,7 @@ typedef struct {
     firn_step_list listed; /* of the step that runs */
 
     bool evaluates; /* firn_eval: nothing is trained */
+    bool fresh;     /* a new run: what its options leave open is decided now */
 
     firn_schedule schedule;
     int64_t steps_before; /* of a resumed run, as it was; 0: a new one */
@@ -113,7 +114,7 @@ firn_status firn_run_say_data(const firn_run *run);
 
 /* What training with these options would take, without data. */
 typedef struct {
-    int64_t context, batch, rank;
+    int64_t context, batch, rank, expert_rank;
     int64_t n_values, values[FIRN_CLASS_COUNT]; /* trained, in all and by class */
     uint64_t total, least;                      /* bytes beside the data; with no block's activations kept */
     uint64_t mapped;                            /* weights in the file */

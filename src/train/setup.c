@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "model/place.h"
 #include "train/advice.h"
+#include "train/low_rank.h"
 #include "train/ranks.h"
 
 #include "firn/ops.h"
@@ -111,8 +112,10 @@ static firn_status open_adapter(firn_run *run)
     firn_train_options *o = &run->record.options;
 
     if (!o->adapter) {
-        FIRN_TRY(firn_adapter_describe(run->ctx, run->model, o->targets, o->unserved, o->rank, (float)o->alpha,
-                                       &run->adapter));
+        if (run->fresh && o->expert_rank == FIRN_UNSET)
+            o->expert_rank = firn_rank_of_experts(run->model, o->rank);
+        const firn_adapter_spec spec = firn_train_adapter_spec(o);
+        FIRN_TRY(firn_adapter_describe(run->ctx, run->model, &spec, &run->adapter));
         FIRN_TRY(firn_adapter_start(run->adapter, (uint64_t)o->seed));
     } else {
         FIRN_TRY(firn_print_file(run->ctx, o->adapter, &run->record.adapter));
@@ -398,8 +401,10 @@ static firn_status say_unserved(const firn_run *run)
                      firn_text_cstr(&names));
     s = names.status;
     firn_text_free(&names);
+    firn_adapter_spec spec = firn_train_adapter_spec(o);
+    spec.unserved = true;
     if (s == FIRN_OK && !o->adapter)
-        s = firn_adapter_describe(run->ctx, run->model, o->targets, true, o->rank, (float)o->alpha, &asked);
+        s = firn_adapter_describe(run->ctx, run->model, &spec, &asked);
     if (s == FIRN_OK && asked && list_unserved(run, asked, run->adapter, &names))
         firn_run_say(
             run, "         left out, because llama.cpp does not apply adapters on them (--unserved trains them): %s",
@@ -411,6 +416,21 @@ static firn_status say_unserved(const firn_run *run)
     return s;
 }
 
+/* "rank 16", "ranks 4 to 16" */
+static void say_ranks(const firn_adapter *ad, firn_text *t)
+{
+    int64_t least = ad->entries[0].rank, most = least;
+
+    for (int i = 1; i < ad->n_entries; i++) {
+        least = firn_min_i64(least, ad->entries[i].rank);
+        most = firn_max_i64(most, ad->entries[i].rank);
+    }
+    if (least == most)
+        firn_text_printf(t, "rank %lld", (long long)most);
+    else
+        firn_text_printf(t, "ranks %lld to %lld", (long long)least, (long long)most);
+}
+
 static firn_status say_trained(const firn_run *run)
 {
     int64_t values[FIRN_CLASS_COUNT];
@@ -419,8 +439,11 @@ static firn_status say_trained(const firn_run *run)
 
     firn_adapter_count(run->adapter, values, tensors);
     firn_text_init(&t, run->ctx, 0);
-    firn_text_printf(&t, "trains   %.3g M values of rank %lld, alpha %g:", (double)run->adapter->n_values / 1e6,
-                     (long long)run->record.options.rank, run->record.options.alpha);
+    firn_text_printf(&t, "trains   %.3g M values (", (double)run->adapter->n_values / 1e6);
+    firn_text_bytes(&t, firn_parameters_bytes(run->adapter->n_values, 1));
+    firn_text_puts(&t, ") of ");
+    say_ranks(run->adapter, &t);
+    firn_text_printf(&t, ", alpha %g%s:", run->record.options.alpha, run->record.options.rslora ? ", rslora" : "");
     for (int c = 0, n = 0; c < FIRN_CLASS_COUNT; c++)
         if (tensors[c])
             firn_text_printf(&t, "%s %s %.3g M in %d tensor%s", n++ ? "," : "", firn_class_name((firn_class)c),

@@ -273,7 +273,8 @@ static int described(fixture *f, const char *targets, bool unserved, const char 
 {
     firn_adapter *ad;
 
-    if (firn_adapter_describe(f->ctx, f->model, targets, unserved, 4, 8, &ad) != FIRN_OK) {
+    const firn_adapter_spec spec = {.targets = targets, .unserved = unserved, .rank = 4, .alpha = 8};
+    if (firn_adapter_describe(f->ctx, f->model, &spec, &ad) != FIRN_OK) {
         if (!strstr(firn_error(f->ctx), words))
             fail_msg("%s: expected '%s' in: %s", targets, words, firn_error(f->ctx));
         return -1;

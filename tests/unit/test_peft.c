@@ -417,7 +417,10 @@ static void test_refused(void **state)
     firn_adapter *ad;
 
     export(&x, "tiny-deepseek2", "experts,router,shared,dense");
-    OK(x.f.ctx, firn_adapter_describe(x.f.ctx, x.f.model, "blk.1.attn_k_b.weight", true, 3, 6, &ad));
+    OK(x.f.ctx,
+       firn_adapter_describe(
+           x.f.ctx, x.f.model,
+           &(firn_adapter_spec){.targets = "blk.1.attn_k_b.weight", .unserved = true, .rank = 3, .alpha = 6}, &ad));
     assert_int_equal(firn_adapter_export_peft(x.f.ctx, x.f.model, ad, in_scratch("peft"), NULL), FIRN_ERR_UNSUPPORTED);
     assert_non_null(strstr(firn_error(x.f.ctx), "blk.1.attn_k_b.weight cannot go to PEFT"));
     firn_adapter_destroy(ad);

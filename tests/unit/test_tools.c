@@ -418,8 +418,8 @@ static void info_shows_the_file(void **state)
                                 "  embedding           1      131 k    73.7 kB  -             q4_K\n"
                                 "  norms               9      1.5 k     6.1 kB  -             f32\n"
                                 "\n"
-                                "  training       attention,experts, rank 16, 1 x 512 tokens: 352 k values (attention "
-                                "57.3 k, experts 295 k)\n"
+                                "  training       attention,experts, rank 16 (experts 5), 1 x 512 tokens: 150 k values "
+                                "(attention 57.3 k, experts 92.2 k)\n"
                                 "  memory         ";
     assert_memory_equal(out, shown, sizeof shown - 1);
     assert_non_null(strstr(out, "  generation     1.0 MB of keys and values in a conversation of 512 tokens\n"));
