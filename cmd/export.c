@@ -3,7 +3,29 @@
 
 #include "firn/export.h"
 
+#include "model/model.h"
+
 #include <inttypes.h>
+#include <string.h>
+
+/* PEFT has kernels of Mamba in mind that take a weight past the adapter around it, and does not load one there. */
+static void say_what_is_refused(const cmd_model *m)
+{
+    const char *base = m->model->arch->hf.refused;
+    int layer;
+    firn_tensor_id id;
+    bool bias;
+
+    for (int i = 0; base && i < m->adapter->n_entries; i++)
+        if (firn_model_find(m->model, m->adapter->entries[i].tensor, &layer, &id, &bias) && layer >= 0 &&
+            strcmp(firn_tensor_rows[id].base, base) == 0) {
+            fprintf(stderr,
+                    "firn: note: PEFT up to 0.21 refuses adapters on %s of %s models unless its check "
+                    "(_check_lora_target_modules_mamba) is switched off; llama.cpp applies them\n",
+                    base, m->model->arch->name);
+            return;
+        }
+}
 
 int cmd_export(int argc, char **argv)
 {
@@ -26,6 +48,8 @@ int cmd_export(int argc, char **argv)
     if (!cmd_model_open(&m, &compute, argv[1], argv[2]))
         return 1;
     const firn_status s = firn_adapter_export_peft(m.ctx, m.model, m.adapter, argv[3], &n_tensors);
+    if (s == FIRN_OK)
+        say_what_is_refused(&m);
     if (s == FIRN_OK)
         printf("%s: %" PRId64 " tensors for PEFT\n", argv[3], n_tensors);
     status = s == FIRN_OK ? 0 : cmd_fail_ctx(m.ctx);

@@ -99,7 +99,8 @@ typedef struct {
     const char *router;  /* "mlp.gate" */
     const char *shared;  /* "mlp.shared_experts" */
 
-    bool shared_joint; /* its input_linear holds gate and up, gate rows first, its output_linear down */
+    const char *refused; /* base on which PEFT refuses an adapter by the model's type */
+    bool shared_joint;   /* its input_linear holds gate and up, gate rows first, its output_linear down */
 } firn_hf;
 
 typedef struct firn_arch {

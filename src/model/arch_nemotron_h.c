@@ -21,6 +21,7 @@ const firn_arch firn_arch_nemotron_h_moe = {
            .attention = "mixer",
            .mixer = "mixer",
            .dense = "mixer",
+           .refused = "ssm_out",
            .layout = FIRN_HF_UNGATED,
            .experts = "mixer.experts",
            .router = "mixer.gate",
@@ -32,6 +33,6 @@ const firn_arch firn_arch_nemotron_h = {
     .name = "nemotron_h",
     NEMOTRON,
     .ffn_bias = FIRN_OPTIONAL,
-    .hf = {.permuted = true, .attention = "mixer", .mixer = "mixer", .dense = "mixer"},
+    .hf = {.permuted = true, .attention = "mixer", .mixer = "mixer", .dense = "mixer", .refused = "ssm_out"},
     .verified = "",
 };

@@ -443,13 +443,36 @@ static void test_both_or_none(void **state)
     forget(&x);
 }
 
+/* The command says what PEFT will not load. */
+static void test_note(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"tiny-nemotron-h", "tiny-granitehybrid"};
+
+    for (int i = 0; i < 2; i++) {
+        exported x;
+        char command[1024], note[512] = "";
+        export(&x, shapes[i], "attention");
+        OK(x.f.ctx, firn_adapter_save(x.f.ctx, x.f.adapter, NULL, in_scratch("adapter.gguf")));
+        snprintf(command, sizeof command, "cd %s && %s/firn export model.gguf adapter.gguf noted 2>note.txt >out.txt",
+                 scratch, FIRN_BIN_DIR);
+        assert_int_equal(system(command), 0);
+        FILE *f = fopen(in_scratch("note.txt"), "r");
+        assert_non_null(f);
+        note[fread(note, 1, sizeof note - 1, f)] = 0;
+        fclose(f);
+        assert_int_equal(i == 0, strstr(note, "refuses adapters on ssm_out of nemotron_h models") != NULL);
+        forget(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),       cmocka_unit_test(test_mixers),       cmocka_unit_test(test_stacked),
         cmocka_unit_test(test_alternating), cmocka_unit_test(test_permuted),     cmocka_unit_test(test_fused),
         cmocka_unit_test(test_shared),      cmocka_unit_test(test_parts),        cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_both_or_none),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_both_or_none), cmocka_unit_test(test_note),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
