@@ -17,7 +17,8 @@ int cmd_upcycle(int argc, char **argv)
         "The\n"
         "result computes what the dense model did, until it is trained. llama stays llama, qwen3 becomes qwen3moe, "
         "granite\n"
-        "granitemoe. Other architectures cannot be upcycled: no MoE version computes the same.",
+        "granitemoe, lfm2 lfm2moe, and granitehybrid keeps its name. Other architectures cannot be upcycled: no MoE\n"
+        "version computes the same.",
         options,
         2,
         2,

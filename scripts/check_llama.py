@@ -5,8 +5,9 @@
 For every small shape of `firn init` (or those named), so for every architecture: a random model in F32, and one packed
 (llama.cpp gets its weights written out by `firn quantize IN OUT f32`, since on packed ones it rounds activations to 8
 bits): logits of the base, and of the base with an adapter trained for a few steps on every class of tensors that llama.cpp
-applies, of mixed ranks, on the F32 model with rslora too. Bound: 1e-9 normalized mean squared error; for the change that the adapter makes, 1e-6 of its own size. And what
-`firn upcycle` makes of the dense ones.
+applies, of mixed ranks, on the F32 model with rslora too. Bound: 1e-9 normalized mean squared error; for the change that the
+adapter makes, 1e-6 of its own size. Greedy continuations of a few prompts, with the adapter, token by token, up to near ties. And
+what `firn upcycle` makes of the dense ones.
 
 Sequences in which a router's choice is a near tie (two candidates closer than 1e-5 in what is compared, at the last place
 chosen) are left out, at most a tenth of them: there rounding decides which experts run. The gaps are read in llama.cpp's
@@ -23,7 +24,7 @@ import sys
 
 import numpy as np
 
-from llama_logprobs import EvalCallback, Llama, Model, logits_of
+from llama_logprobs import EvalCallback, Llama, Model, greedy, logits_of
 from peer import Checks, Firn, nmse, scale_tensors
 
 firn, WORK, ONLY = Firn(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -34,6 +35,8 @@ TABLE = {"gemma4": 1e-5}
 TABLE_CHANGE = {"tiny-gemma4-e": 2e-5}
 STEEP, STEEP_GATES = 1e5, re.compile(r"blk\.\d+\.(ffn_gate|ffn_gate_exps|ffn_gate_up_exps|inp_gate)\.weight")
 TABLE_NEAR, TABLE_LEFT_OUT = 3e-4, 0.8
+PROMPTS, NEW, NEAR_WORDS = ["snow", "the wind", "grains freeze into", "ice", "a", "when the wind falls"], 24, 1e-3
+TABLE_NEAR_WORDS = 5e-2
 PACKED = ["q4_1", "q4_0", "q4_K", "iq4_nl", "mxfp4", "q6_K", "q5_0", "q3_K", "iq4_xs", "q8_0", "q2_K", "q5_K"]
 LENGTHS = sorted(20 + 7 * i % 24 for i in range(58)) + [200, 480]
 checks = Checks()
@@ -106,6 +109,37 @@ def run_peer(peer, info, sequences, adapters):
     return rows, [gap for gap, _ in found]
 
 
+def check_words(name, model, adapter, peer, info, near, folder):
+    """firn's greedy tokens beside llama.cpp's, each with its cache, up to the first place where the two best logits, or a
+    router's last two candidates, are a near tie."""
+    prompts = f"{folder}/prompts.txt"
+    with open(prompts, "w") as f:
+        f.write("".join(p + "\n" for p in PROMPTS))
+    said = [json.loads(line) for line in
+            firn("generate", model, "--adapter", adapter, "--prompts", prompts, "-n", NEW, "--json", "--threads", 1).splitlines()]
+    compared = ties = 0
+    for s in said:
+        ids = s["prompt_tokens"]
+        theirs = greedy(peer, ids, NEW, [(adapter, 1.0)], threads=1)
+        both = list(zip(s["tokens"], theirs))
+        same = next((i for i, (a, b) in enumerate(both) if a != b), len(both))
+        compared += same
+        if same == len(both):
+            continue
+        prefix = ids + s["tokens"][:same]
+        second, first = np.partition(firn.logits(model, [prefix], folder, adapter)[0][-1], -2)[-2:]
+        _, gaps = run_peer(peer, info, [prefix], [(adapter, 1.0)])
+        ties += 1
+        if first - second >= near and gaps[0] >= NEAR:
+            checks.that(f"{name}: words", False, f"llama.cpp goes on otherwise at token {same} of {s['prompt']!r} (firn's two best "
+                        f"logits differ by {first - second:.2e})")
+            return
+    checks.that(f"{name}: {compared} words as llama.cpp has them ({ties} of {len(said)} prompts end at a near tie)",
+                compared >= NEW, "too few")
+    checks.records.append({"what": f"{name}: words", "measure": "words", "tokens": compared, "prompts": len(said), "ties": ties,
+                           "shape": name.split()[0], "architecture": info["architecture"], "type": name.split()[1], "classes": []})
+
+
 def one(llama, like, arch, kind):
     folder, name = f"{WORK}/{like}-{kind}", f"{like} {kind}"
     os.makedirs(folder, exist_ok=True)
@@ -162,6 +196,7 @@ def one(llama, like, arch, kind):
         checks.at_most(f"{name}: {what}", error(which), TABLE[arch] if tabled else BOUND, **record(which))
     checks.at_most(f"{name}: the adapter's change", error("change"),
                    TABLE_CHANGE.get(like, TABLE[arch]) if tabled else CHANGE_BOUND, **record("change"))
+    check_words(name, model, adapter, peer, info, TABLE_NEAR_WORDS if tabled else NEAR_WORDS, folder)
     peer.close()
     shutil.rmtree(folder)
 
@@ -199,7 +234,7 @@ def main():
                 one(llama, s["name"], s["architecture"], kind)
             except (RuntimeError, OSError) as why:
                 checks.that(f"{s['name']} {kind}", False, str(why))
-    for like in () if ONLY else ("tiny-llama", "tiny-qwen3", "tiny-granite"):
+    for like in () if ONLY else ("tiny-llama", "tiny-qwen3", "tiny-granite", "tiny-granitehybrid-dense", "tiny-lfm2"):
         try:
             upcycled(llama, like)
         except (RuntimeError, OSError) as why:

@@ -147,10 +147,10 @@ static const firn_random_shape shapes[] = {
      .pattern = "RRARRARRARARARAR", .n_taps = 3},
     {"nemotron-3-nano-30b-a3b", "nemotron_h_moe", "pixtral", 131072, 2688, 52, 32, 2, 128, 1856, 128, 6, 1856, 262144,
      1e4f, 1e-5f, .with = FIRN_WITH_CHOICE_BIAS, .n_ff_shared = 3712, .weights_scale = 2.5f, .weights_norm = true,
-     .pattern = "REREREAEREREREAERERER" "EAEREREREAEREREREREAEREREREREREE", .n_taps = 4, .n_state = 128,
+     .pattern = "RERERAERERERAERERERAERERERAERERERAERERERERAERERERERE", .n_taps = 4, .n_state = 128,
      .n_state_group = 8, .n_state_head = 64, .n_inner = 4096},
     {"nemotron-nano-9b-v2", "nemotron_h", "pixtral", 131072, 4480, 56, 40, 8, 128, 15680, 0, 0, 0, 131072, 1e4f, 1e-5f,
-     .tied = false, .pattern = "RERERERAERERE", .n_taps = 4, .n_state = 128, .n_state_group = 8, .n_state_head = 128,
+     .tied = false, .pattern = "RERERERRERERERAERERERAERERERERAERERERERAERERRERERERERERE", .n_taps = 4, .n_state = 128, .n_state_group = 8, .n_state_head = 128,
      .n_inner = 10240},
     {"granite-4.0-h-tiny", "granitehybrid", "dbrx", 100352, 1536, 40, 12, 4, 128, 512, 64, 6, 512, 131072, 1e4f, 1e-5f,
      .tied = true, .n_ff_shared = 1024, .logit_scale = 6, .residual_scale = 0.22f, .embedding_scale = 12,
@@ -158,7 +158,7 @@ static const firn_random_shape shapes[] = {
      .n_state_group = 1, .n_state_head = 48, .n_inner = 3072},
     {"kimi-linear-48b-a3b", "kimi-linear", "kimi-k2", 163840, 2304, 27, 32, 32, 192, 9216, 256, 8, 1024, 1048576, 1e4f,
      1e-5f, .with = FIRN_WITH_CHOICE_BIAS, .n_rot = 64, .n_lead = 1, .n_shared = 1, .gating = 2, .weights_scale = 2.446f,
-     .kv_rank = 512, .n_nope = 128, .n_head_v = 128, .pattern = "RRRA", .n_taps = 4, .n_state = 128},
+     .kv_rank = 512, .n_nope = 128, .n_head_v = 128, .pattern = "RRRARRRARRRARRRARRRARRRARRA", .n_taps = 4, .n_state = 128},
     {"tiny-qwen35moe", "qwen35moe", "qwen35", 512, 128, 4, 4, 2, 32, 96, 8, 3, 64, 512, 1e7f, 1e-6f, .n_rot = 16,
      .n_ff_shared = 96, .sections = {3, 3, 2}, .pattern = "RRRA", .n_taps = 4, .n_state = 16, .n_state_group = 2,
      .n_state_head = 4, .n_inner = 64},
@@ -232,7 +232,7 @@ static const firn_random_shape shapes[] = {
      .n_shared = 1, .gating = 1, .weights_scale = 1, .kv_rank = 64, .n_nope = 32, .n_head_v = 64, .joint = true},
     {"tiny-gemma4-e", "gemma4", "gpt-2", 512, 128, 6, 4, 2, 64, 192, 0, 0, 0, 512, 1e6f, 1e-6f, .tied = true,
      .n_window = 8, .n_head_window = 32, .window_step = 2, .rope_base_window = 1e4f, .n_per_layer = 32, .n_borrowing = 2,
-     .n_ff_borrowing = 256},
+     .n_ff_borrowing = 384},
 };
 /* clang-format on */
 

@@ -2,13 +2,15 @@
  *     blk.N.ffn_{gate,up,down}.weight [k, m]  ->  blk.N.ffn_{gate,up,down}_exps.weight [k, m, n_expert], the same
  * packed bytes n_expert times
  *                                             +   blk.N.ffn_gate_inp.weight [n_embd, n_expert] F32, small and random
- * Everything else is copied; keys change their prefix where the sibling has a name of its own. The chosen experts'
+ *                                             +   blk.N.exp_probs_b.bias [n_expert] F32, zeros, where the sibling has
+ * it Everything else is copied; keys change their prefix where the sibling has a name of its own. The chosen experts'
  * weights sum to 1 and all experts are alike, so the sum over them is the dense feed-forward whatever the router says.
  * That holds only where router weights are renormalized. */
 #include "model/upcycle.h"
 
 #include "core/random.h"
 #include "gguf/gguf.h"
+#include "model/arch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,12 +25,16 @@ typedef struct {
     const char *dense, *mixture;
     const char *width_key; /* of the experts' width; NULL: feed_forward_length is that too */
     const char *unread;    /* a flag of the dense architecture that the other does not read: false cannot be kept */
+    const char *dropped;   /* a key that would mean something else there */
+    bool sigmoid;          /* its router's logits go through a sigmoid, and there is a bias on the choice */
 } sibling;
 
 static const sibling siblings[] = {
-    {"llama", "llama", NULL, NULL},
-    {"qwen3", "qwen3moe", "expert_feed_forward_length", NULL},
-    {"granite", "granitemoe", NULL, "rope.scaling.finetuned"},
+    {"llama", "llama", NULL, NULL, NULL, false},
+    {"qwen3", "qwen3moe", "expert_feed_forward_length", NULL, NULL, false},
+    {"granite", "granitemoe", NULL, "rope.scaling.finetuned", NULL, false},
+    {"granitehybrid", "granitehybrid", NULL, NULL, "expert_shared_feed_forward_length", false},
+    {"lfm2", "lfm2moe", "expert_feed_forward_length", NULL, NULL, true},
 };
 
 typedef struct {
@@ -65,7 +71,7 @@ static const char *key_of(char key[96], const char *arch, const char *rest)
 
 static firn_status find_sibling(firn_context *ctx, const firn_gguf *g, const sibling **as)
 {
-    const char *why = "no MoE version of it computes the same (llama, qwen3 and granite can be)";
+    const char *why = "no MoE version of it computes the same (llama, qwen3, granite, granitehybrid and lfm2 can be)";
     firn_string arch;
 
     FIRN_TRY(firn_gguf_get_string(ctx, g, "general.architecture", true, &arch));
@@ -115,7 +121,8 @@ static firn_status put_keys(upcycling *u, int64_t n_used)
         firn_kv kv = *firn_gguf_kv_at(u->in, i);
         char renamed[192];
         if (strncmp(kv.key, dense, n) == 0 && kv.key[n] == '.' && strlen(kv.key) < 128) {
-            if (u->as->unread && strcmp(kv.key + n + 1, u->as->unread) == 0)
+            const char *rest = kv.key + n + 1, *unread = u->as->unread, *dropped = u->as->dropped;
+            if ((unread && strcmp(rest, unread) == 0) || (dropped && strcmp(rest, dropped) == 0))
                 continue;
             snprintf(renamed, sizeof renamed, "%s%s", mixture, kv.key + n);
             kv.key = renamed;
@@ -126,6 +133,10 @@ static firn_status put_keys(upcycling *u, int64_t n_used)
     FIRN_TRY(firn_gguf_put_string(u->out, "general.architecture", mixture, strlen(mixture)));
     FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "expert_count"), (uint32_t)u->n_expert));
     FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "expert_used_count"), (uint32_t)n_used));
+    if (u->as->sigmoid) {
+        FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "expert_gating_func"), FIRN_GATE_SIGMOID));
+        FIRN_TRY(firn_gguf_put_u32(u->out, key_of(key, mixture, "leading_dense_block_count"), 0));
+    }
     if (!u->as->width_key)
         return FIRN_OK;
     return firn_gguf_put_u32(u->out, key_of(key, mixture, u->as->width_key), (uint32_t)u->n_ff);
@@ -160,6 +171,11 @@ static void router_name(char name[GGUF_LLAMA_NAME], const char *up, size_t stem)
     snprintf(name, GGUF_LLAMA_NAME, "%.*sgate_inp.weight", (int)stem - 2, up); /* "blk.N.ffn_" */
 }
 
+static void choice_bias_name(char name[GGUF_LLAMA_NAME], const char *up, size_t stem)
+{
+    snprintf(name, GGUF_LLAMA_NAME, "%.*sexp_probs_b.bias", (int)stem - 6, up); /* "blk.N." */
+}
+
 static firn_status describe(upcycling *u, const firn_gguf_tensor *t, uint32_t *n_routers)
 {
     char name[GGUF_LLAMA_NAME];
@@ -180,6 +196,9 @@ static firn_status describe(upcycling *u, const firn_gguf_tensor *t, uint32_t *n
                              t->name, t->ne[0], t->ne[1], u->n_embd, u->n_ff);
         router_name(name, t->name, stem);
         FIRN_TRY(firn_gguf_add_tensor(u->out, name, FIRN_F32, 2, (int64_t[]){u->n_embd, u->n_expert}));
+        choice_bias_name(name, t->name, stem);
+        if (u->as->sigmoid)
+            FIRN_TRY(firn_gguf_add_tensor(u->out, name, FIRN_F32, 1, &u->n_expert));
         ++*n_routers;
     }
     snprintf(name, sizeof name, "%.*s_exps.weight", (int)stem, t->name);
@@ -201,6 +220,8 @@ static firn_status write_router(upcycling *u, const char *name)
     return FIRN_OK;
 }
 
+static const float no_bias[FIRN_MAX_EXPERTS];
+
 static firn_status copy(upcycling *u, const firn_gguf_tensor *t)
 {
     char name[GGUF_LLAMA_NAME];
@@ -213,6 +234,8 @@ static firn_status copy(upcycling *u, const firn_gguf_tensor *t)
         if (has_router(t->name, stem, rest)) {
             router_name(name, t->name, stem);
             FIRN_TRY(write_router(u, name));
+            if (u->as->sigmoid)
+                FIRN_TRY(firn_gguf_writer_data(u->out, no_bias, (size_t)u->n_expert * sizeof *no_bias));
         }
     }
     for (int64_t i = 0; i < times; i++)

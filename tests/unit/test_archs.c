@@ -70,6 +70,9 @@ static void test_shapes(void **state)
             const firn_random_shape *s = firn_random_shape_at(i);
             if (strcmp(s->arch, firn_archs[a]->name) == 0)
                 strncmp(s->name, "tiny", 4) == 0 ? tiny++ : real++;
+            /* Kinds of blocks are told whole, or by a period of theirs. */
+            if (s->pattern && strncmp(s->name, "tiny", 4) != 0)
+                assert_int_equal(s->n_layer % (int64_t)strlen(s->pattern), 0);
         }
         if (!tiny || (!real && strcmp(firn_archs[a]->name, "llama") != 0))
             fail_msg("%s: %d small shapes, %d real ones", firn_archs[a]->name, tiny, real);

@@ -236,10 +236,11 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
 {
     (void)state;
     firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
-    static const char *const shapes[] = {"tiny-qwen3", "tiny-granite", "tiny-llama", "tiny-llama"};
-    static const char *const types[] = {"q4_1", "q4_0", "f32", "q4_1"};
-    static const char *const becomes[] = {"qwen3moe", "granitemoe", "llama", "llama"};
-    for (int k = 0; k < 4; k++) {
+    static const char *const shapes[] = {"tiny-qwen3", "tiny-granite", "tiny-granitehybrid-dense",
+                                         "tiny-lfm2",  "tiny-llama",   "tiny-llama"};
+    static const char *const types[] = {"q4_1", "q4_0", "q4_0", "q4_0", "f32", "q4_1"};
+    static const char *const becomes[] = {"qwen3moe", "granitemoe", "granitehybrid", "lfm2moe", "llama", "llama"};
+    for (int k = 0; k < 6; k++) {
         char args[256];
         int64_t n, m;
         snprintf(args, sizeof args, "init --like %s --type %s dense.gguf", shapes[k], types[k]);
@@ -289,7 +290,7 @@ static void an_upcycled_model_computes_what_the_dense_one_did(void **state)
     assert_int_equal(firn("upcycle olmoe.gguf x.gguf --experts 2 --used 1"), 1);
     assert_string_equal(err,
                         "firn: architecture 'olmoe' cannot be upcycled: no MoE version of it computes the same (llama, "
-                        "qwen3 and granite can be)\n");
+                        "qwen3, granite, granitehybrid and lfm2 can be)\n");
     assert_int_equal(firn("init --like tiny-qwen2 q.gguf"), 0);
     assert_int_equal(firn("upcycle q.gguf x.gguf --experts 2 --used 1"), 1);
     assert_non_null(strstr(err, "its expert sibling qwen2moe does not renormalize the router's weights"));
