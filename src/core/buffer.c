@@ -1,5 +1,7 @@
 #include "core/buffer.h"
 
+#include "core/plain.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -63,12 +65,12 @@ void firn_text_printf(firn_text *text, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    const int n = vsnprintf(NULL, 0, format, args);
+    const int n = firn_vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (n < 0 || !reserve(text, (size_t)n))
         return;
     va_start(args, format);
-    vsnprintf(text->data + text->size, (size_t)n + 1, format, args);
+    firn_vsnprintf(text->data + text->size, (size_t)n + 1, format, args);
     va_end(args);
     text->size += (size_t)n;
 }

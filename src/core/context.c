@@ -1,5 +1,6 @@
 #include "core/context.h"
 
+#include "core/plain.h"
 #include "core/pool.h"
 #include "core/sized.h"
 #include "core/utf8.h"
@@ -187,7 +188,7 @@ firn_status firn_failv(firn_context *ctx, firn_status status, const char *format
 
     if (!ctx)
         return status;
-    vsnprintf(sentence, sizeof sentence, format, args);
+    firn_vsnprintf(sentence, sizeof sentence, format, args);
     trim_partial(sentence, sizeof sentence);
     firn_tame_line(sentence); /* it may quote a file */
     memcpy(ctx->error, sentence, sizeof sentence);
@@ -224,7 +225,7 @@ firn_status firn_fail_in(firn_context *ctx, firn_status status, const char *form
     va_list args;
 
     va_start(args, format);
-    vsnprintf(before, sizeof before, format, args);
+    firn_vsnprintf(before, sizeof before, format, args);
     va_end(args);
     return firn_fail(ctx, status, "%s: %s", before, ctx->error);
 }
@@ -309,7 +310,7 @@ firn_status firn_parse_bytes(firn_context *ctx, const char *text, uint64_t *byte
     char *end;
 
     errno = 0;
-    double v = strtod(text, &end);
+    double v = firn_strtod(text, &end);
     const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     bool good = end != text && !errno && isfinite(v) && v > 0 && isdigit((unsigned char)text[0]);
     if (unit) {

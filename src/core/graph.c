@@ -1,6 +1,8 @@
 /* Graphs: tensors in build order, sticky errors. See firn/graph.h. */
 #include "core/graph.h"
 
+#include "core/plain.h"
+
 #include "op/op.h"
 
 #include <stdio.h>
@@ -169,7 +171,7 @@ firn_tensor *firn_slot(firn_graph *g, firn_type type, int n_dims, const int64_t 
         return NULL;
     }
     va_start(args, name);
-    vsnprintf(t->name, sizeof t->name, name, args);
+    firn_vsnprintf(t->name, sizeof t->name, name, args);
     va_end(args);
     g->tensors[g->n++] = t;
     return t;
@@ -182,7 +184,7 @@ firn_tensor *firn_named(firn_tensor *t, const char *name, ...)
     if (!t || !name)
         return t;
     va_start(args, name);
-    vsnprintf(t->name, sizeof t->name, name, args);
+    firn_vsnprintf(t->name, sizeof t->name, name, args);
     va_end(args);
     return t;
 }

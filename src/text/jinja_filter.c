@@ -205,7 +205,7 @@ NATIVE(filter_filesizeformat)
     if (size.real == 1) {
         snprintf(text, sizeof text, "1 Byte");
     } else if (size.real < base) {
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(size.real));
+        firn_snprintf(text, sizeof text, "%.0f Bytes", trunc(size.real));
     } else {
         int i = 0;
         double unit = base * base;
@@ -216,7 +216,7 @@ NATIVE(filter_filesizeformat)
         char prefix = units[i];
         if (binary && prefix == 'k')
             prefix = 'K';
-        snprintf(text, sizeof text, "%.1f %c%sB", base * size.real / unit, prefix, binary ? "i" : "");
+        firn_snprintf(text, sizeof text, "%.1f %c%sB", base * size.real / unit, prefix, binary ? "i" : "");
     }
     return firn_jinja_string(e, text, strlen(text), out);
 }

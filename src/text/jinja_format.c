@@ -20,8 +20,8 @@ void firn_jinja_float_text(double x, char text[JINJA_FLOAT_BYTES])
         return;
     }
     do
-        snprintf(digits, sizeof digits, "%.*e", precision - 1, x);
-    while (precision++ < 17 && strtod(digits, NULL) != x);
+        firn_snprintf(digits, sizeof digits, "%.*e", precision - 1, x);
+    while (precision++ < 17 && firn_strtod(digits, NULL) != x);
 
     char *e = strchr(digits, 'e');
     const int exponent = atoi(e + 1);
@@ -302,7 +302,7 @@ static firn_status put_float(jinja_eval *e, firn_text *out, const format_spec *s
         firn_jinja_float_text(fabs(x), text);
     } else {
         snprintf(format, sizeof format, "%%%s.*%c", spec->alternate ? "#" : "", spec->type == '%' ? 'f' : spec->type);
-        snprintf(text, sizeof text - 2, format, precision, spec->type == '%' ? fabs(x) * 100 : fabs(x));
+        firn_snprintf(text, sizeof text - 2, format, precision, spec->type == '%' ? fabs(x) * 100 : fabs(x));
         if (spec->type == '%')
             strcat(text, "%");
     }

@@ -3,6 +3,7 @@
 #define FIRN_TEXT_JINJA_IMPL_H
 
 #include "core/arena.h"
+#include "core/plain.h"
 #include "core/secret.h"
 #include "text/jinja.h"
 

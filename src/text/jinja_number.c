@@ -3,7 +3,6 @@
 #include "text/jinja_impl.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,17 +340,6 @@ bool firn_jinja_parse_int(const char *s, size_t size, int base, int64_t *value)
     return true;
 }
 
-/* strtod that takes '.' for the point whatever the locale says. */
-static double to_double(char *text, char **end)
-{
-    const char *point = localeconv()->decimal_point;
-    char *dot = strchr(text, '.');
-
-    if (dot && point[0] != '.' && point[1] == 0)
-        *dot = point[0];
-    return strtod(text, end);
-}
-
 bool firn_jinja_parse_float(const char *s, size_t size, double *value)
 {
     char text[1024];
@@ -373,7 +361,7 @@ bool firn_jinja_parse_float(const char *s, size_t size, double *value)
         text[n++] = s[i];
     }
     text[n] = 0;
-    *value = to_double(text, &end);
+    *value = firn_strtod(text, &end);
     return end != text && *end == 0;
 }
 
@@ -385,8 +373,8 @@ double firn_jinja_round(double x, int digits)
     if (!isfinite(x) || digits > 300)
         return x;
     if (digits >= 0) { /* the decimal expansion, rounded half to even by printf, is what Python rounds too */
-        snprintf(text, sizeof text, "%.*f", digits, x);
-        return strtod(text, &end);
+        firn_snprintf(text, sizeof text, "%.*f", digits, x);
+        return firn_strtod(text, &end);
     }
     if (digits < -308)
         return copysign(0, x);

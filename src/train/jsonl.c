@@ -2,6 +2,7 @@
  * columns. Columns count characters from 1; a byte order mark at the very start is passed over. */
 #include "train/jsonl.h"
 
+#include "core/plain.h"
 #include "text/unicode.h"
 #include "train/source.h"
 
@@ -226,7 +227,7 @@ static firn_status fail_at(const firn_jsonl *lines, size_t offset, const char *f
     char sentence[1024];
     int64_t line = lines->line, column = (int64_t)lines->column + 1;
 
-    vsnprintf(sentence, sizeof sentence, format, args);
+    firn_vsnprintf(sentence, sizeof sentence, format, args);
     if (lines->records == FIRN_RECORDS_CSV || lines->records == FIRN_RECORDS_TEXT)
         return firn_fail(lines->ctx, FIRN_ERR_FORMAT, "%s:%lld: %s", lines->name, (long long)line, sentence);
     for (size_t i = 0; i < offset && i < lines->n; i++) {

@@ -4,6 +4,8 @@
  * one of them can say what was wrong. */
 #include "train/jsonl.h"
 
+#include "core/plain.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +34,7 @@ static size_t unreadable(const char *t, size_t n)
     errno = 0;
     if (whole)
         (void)strtoll(number, NULL, 10);
-    else if (!isinf(strtod(number, NULL)))
+    else if (!isinf(firn_strtod(number, NULL)))
         errno = 0;
     return errno == ERANGE ? i : 0;
 }

@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/machine.h"
+#include "core/plain.h"
 #include "train/chart.h"
 #include "train/jsonl.h"
 
@@ -142,18 +143,18 @@ static void tiles(firn_text *t, const firn_run *run, const curves *c)
 
     firn_text_puts(t, "<div class=\"tiles\">\n");
     if (c->n_eval) {
-        snprintf(value, sizeof value, "%.3g &rarr; %.3g", c->eval[0], c->eval[c->n_eval - 1]);
+        firn_snprintf(value, sizeof value, "%.3g &rarr; %.3g", c->eval[0], c->eval[c->n_eval - 1]);
         tile(t, value, "evaluation loss");
     }
     if (c->n) {
-        snprintf(value, sizeof value, "%.3g &rarr; %.3g", c->loss[0], c->loss[c->n - 1]);
+        firn_snprintf(value, sizeof value, "%.3g &rarr; %.3g", c->loss[0], c->loss[c->n - 1]);
         tile(t, value, "training loss");
     }
     snprintf(value, sizeof value, "%lld", (long long)run->at.step);
     tile(t, value, "steps");
-    snprintf(value, sizeof value, "%.0f", c->tokens);
+    firn_snprintf(value, sizeof value, "%.0f", c->tokens);
     tile(t, value, "tokens");
-    snprintf(value, sizeof value, "%.3g M", (double)run->adapter->n_values / 1e6);
+    firn_snprintf(value, sizeof value, "%.3g M", (double)run->adapter->n_values / 1e6);
     tile(t, value, "trained values");
     firn_text_init(&time, run->ctx, 0);
     firn_text_duration(&time, run->at.seconds);
@@ -394,7 +395,7 @@ static void option_rows(firn_text *t, const firn_train_options *options)
         else if (o->kind == 'b')
             snprintf(value, sizeof value, "yes");
         else
-            snprintf(value, sizeof value, "%.9g", *(const double *)field);
+            firn_snprintf(value, sizeof value, "%.9g", *(const double *)field);
         row(t, o->name, value);
     }
 }

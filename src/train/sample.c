@@ -8,6 +8,7 @@
  *     input_ids              as they are, nothing added; with labels what these name, else like a text */
 #include "train/sample.h"
 
+#include "core/plain.h"
 #include "core/random.h"
 
 #include <string.h>
@@ -223,7 +224,7 @@ static void note(firn_sampler *s, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    firn_vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     firn_text_printf(&s->data->notes, "%s:%lld %s\n", s->lines->name, (long long)s->lines->line, sentence);
 }

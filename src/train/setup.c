@@ -1,6 +1,7 @@
 /* A run is put together: model, data, adapter, what follows from them, and the plan of its memory. */
 #include "core/file.h"
 #include "core/machine.h"
+#include "core/plain.h"
 #include "core/sized.h"
 #include "core/utf8.h"
 #include "model/model.h"
@@ -30,7 +31,7 @@ void firn_run_say(const firn_run *run, const char *format, ...)
     if (!run->watch.say)
         return;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    firn_vsnprintf(line, sizeof line, format, args);
     va_end(args);
     line[firn_tame(line, strlen(line))] = 0; /* it may quote a file */
     run->watch.say(run->watch.user, line);

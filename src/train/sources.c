@@ -2,6 +2,7 @@
 #include "train/sources.h"
 
 #include "core/file.h"
+#include "core/plain.h"
 #include "train/source.h"
 
 #include <dirent.h>
@@ -37,7 +38,7 @@ static firn_status read_weight(firn_context *ctx, const char *source, char path[
     if (!colon || colon == source || stat(source, &st) == 0 || !colon[1] ||
         strspn(colon + 1, "0123456789.") != strlen(colon + 1))
         return FIRN_OK;
-    const double w = strtod(colon + 1, &end);
+    const double w = firn_strtod(colon + 1, &end);
     if (*end)
         return FIRN_OK;
     if (!(w > 0) || w > FIRN_MAX_WEIGHT)

@@ -3,6 +3,8 @@
 #ifndef COUNTED_H
 #define COUNTED_H
 
+#include "core/plain.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,14 +55,21 @@ static inline int counted_vsnprintf(char *to, size_t room, const char *format, v
     count_work(100);
     return vsnprintf(to, room, format, args);
 }
-#define memcpy        counted_memcpy
-#define memset        counted_memset
-#define memcmp        counted_memcmp
-#define memchr        counted_memchr
-#define memmem        counted_memmem
-#define strlen        counted_strlen
-#define strtod        counted_strtod
-#define vsnprintf     counted_vsnprintf
-#define snprintf(...) (count_work(100), snprintf(__VA_ARGS__))
+static inline double counted_plain_strtod(const char *s, char **end)
+{
+    count_work(100);
+    return firn_strtod(s, end);
+}
+#define memcpy             counted_memcpy
+#define memset             counted_memset
+#define memcmp             counted_memcmp
+#define memchr             counted_memchr
+#define memmem             counted_memmem
+#define strlen             counted_strlen
+#define strtod             counted_strtod
+#define vsnprintf          counted_vsnprintf
+#define snprintf(...)      (count_work(100), snprintf(__VA_ARGS__))
+#define firn_strtod        counted_plain_strtod
+#define firn_snprintf(...) (count_work(100), firn_snprintf(__VA_ARGS__))
 
 #endif
