@@ -44,7 +44,7 @@ typedef struct {
     const char *targets;      /* see firn_adapter_create */
     bool unserved;            /* also on tensors whose adapters llama.cpp does not apply */
     const char *optimizer;    /* adamw, sgd */
-    const char *schedule;     /* cosine, linear, constant */
+    const char *schedule;     /* cosine, linear, constant, inverse-sqrt, wsd */
     const char *device;       /* "CPU" */
     const char *precision;    /* "f32" or "bf16" (firn_precision) */
     const char *memory_limit; /* "6G" */
@@ -64,7 +64,9 @@ typedef struct {
     const char *weights;  /* "mapped", "resident", "streamed", "streamed:2G": see firn_context_set_weights_text */
     int64_t expert_rank;  /* of stacks of experts; unset: rank / experts used, 4 at least */
     firn_strings rank_of; /* "experts=8", "blk.*.attn_q.weight=32": the last that matches counts */
-    bool rslora;          /* scale alpha / sqrt(a tensor's rank); else alpha / rank for all */
+    firn_strings learning_rate_of; /* "router=1e-5": the last that matches counts */
+    double loraplus;               /* B's rate over A's; unset: 1 */
+    bool rslora;                   /* scale alpha / sqrt(a tensor's rank); else alpha / rank for all */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */

@@ -1,13 +1,13 @@
 /* Ranks and scales of an adapter's tensors; see low_rank.h. */
 #include "train/low_rank.h"
 
+#include "train/pattern.h"
+
 #include <errno.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { LEAST_OF_EXPERTS = 4, PATTERN_BYTES = 256 };
+enum { LEAST_OF_EXPERTS = 4 };
 
 int64_t firn_rank_of_experts(const firn_model *model, int64_t rank)
 {
@@ -19,26 +19,21 @@ int64_t firn_rank_of_experts(const firn_model *model, int64_t rank)
 }
 
 /* "PATTERN=R" into its two; false where it is none. */
-static bool split(const char *text, char pattern[PATTERN_BYTES], int64_t *rank)
+static bool split(const char *text, char pattern[FIRN_PATTERN_BYTES], int64_t *rank)
 {
-    const char *equals = strrchr(text, '=');
+    const char *value;
     char *end;
 
-    if (!equals || equals == text || (size_t)(equals - text) >= PATTERN_BYTES || equals[1] < '0' || equals[1] > '9')
+    if (!firn_pattern_split(text, pattern, &value) || *value < '0' || *value > '9')
         return false;
     errno = 0;
-    const long long r = strtoll(equals + 1, &end, 10);
-    if (*end || errno || r < 1 || r > FIRN_MAX_RANK)
-        return false;
-    memcpy(pattern, text, (size_t)(equals - text));
-    pattern[equals - text] = 0;
-    *rank = r;
-    return true;
+    *rank = strtoll(value, &end, 10);
+    return !*end && !errno && *rank >= 1 && *rank <= FIRN_MAX_RANK;
 }
 
 firn_status firn_ranks_check(firn_context *ctx, const firn_adapter_spec *spec)
 {
-    char pattern[PATTERN_BYTES];
+    char pattern[FIRN_PATTERN_BYTES];
     int64_t rank;
 
     FIRN_EXPECT(ctx, spec->rank >= 1 && spec->rank <= FIRN_MAX_RANK, "the rank is 1 to %d, not %lld", FIRN_MAX_RANK,
@@ -57,19 +52,14 @@ firn_status firn_ranks_check(firn_context *ctx, const firn_adapter_spec *spec)
     return FIRN_OK;
 }
 
-static bool matches(const char *pattern, const char *tensor, firn_class class_)
-{
-    return strcmp(pattern, firn_class_name(class_)) == 0 || fnmatch(pattern, tensor, 0) == 0;
-}
-
 int64_t firn_rank_of_tensor(const firn_adapter_spec *spec, const char *tensor, firn_class class_, bool *used)
 {
     int64_t rank = class_ == FIRN_CLASS_EXPERTS && spec->expert_rank ? spec->expert_rank : spec->rank;
-    char pattern[PATTERN_BYTES];
+    char pattern[FIRN_PATTERN_BYTES];
 
     for (int i = 0; i < spec->n_rank_of; i++) {
         int64_t r;
-        if (!split(spec->rank_of[i], pattern, &r) || !matches(pattern, tensor, class_))
+        if (!split(spec->rank_of[i], pattern, &r) || !firn_pattern_matches(pattern, tensor, class_))
             continue;
         rank = r;
         if (used)

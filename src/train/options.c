@@ -13,6 +13,18 @@
 #define FIELD(name) offsetof(firn_train_options, name)
 #define NO_RANGE    0, 0
 
+#define OPTIMIZER(id, name) name
+static const char optimizers[] =
+#include "train/optimizers.def"
+    ;
+#undef OPTIMIZER
+
+#define SCHEDULE(id, name) name
+static const char schedules[] =
+#include "train/schedules.def"
+    ;
+#undef SCHEDULE
+
 const firn_train_option firn_train_option_table[] = {
     {"model", 's', false, FIELD(model), "M.gguf", NO_RANGE,
      "the model, quantized or not; read where it lies, never changed"},
@@ -45,9 +57,15 @@ const firn_train_option firn_train_option_table[] = {
     {"batch", 'i', false, FIELD(batch), "N", 1, 65536, "windows of a forward pass (default 1)"},
     {"accumulate", 'i', false, FIELD(accumulate), "N", 1, 65536, "passes of a step (default 1)"},
     {"learning_rate", 'f', false, FIELD(learning_rate), "X", 0, 10, "the highest learning rate (default 2e-4)"},
-    {"optimizer", 's', false, FIELD(optimizer), "adamw|sgd", NO_RANGE, "how values follow gradients (default adamw)"},
-    {"schedule", 's', false, FIELD(schedule), "cosine|linear|constant", NO_RANGE,
-     "how the learning rate falls after the warm-up (default cosine)"},
+    {"learning_rate_of", 'l', false, FIELD(learning_rate_of), "WHAT=X", NO_RANGE,
+     "the highest learning rate of a class of targets or of tensors by name, as in router=1e-5; may be given several "
+     "times, the last that matches counts"},
+    {"loraplus", 'f', false, FIELD(loraplus), "X", 0.001, 1000,
+     "the rate of each B is X times that of its A (LoRA+; default 1)"},
+    {"optimizer", 's', false, FIELD(optimizer), optimizers + 1, NO_RANGE,
+     "how values follow gradients (default adamw)"},
+    {"schedule", 's', false, FIELD(schedule), schedules + 1, NO_RANGE,
+     "how the learning rate falls after the warm-up: wsd stays, and falls in the last fifth (default cosine)"},
     {"warmup", 'i', false, FIELD(warmup), "N", 0, 1e9,
      "steps of linear warm-up (default a twentieth of the run, 100 at most)"},
     {"weight_decay", 'f', false, FIELD(weight_decay), "X", 0, 10, "decoupled weight decay (default 0)"},
@@ -159,7 +177,7 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
 
 firn_status firn_train_options_check(firn_context *ctx, const firn_train_options *options)
 {
-    firn_schedule_kind kind;
+    const firn_schedule_rule *rule;
     firn_optimizer_kind optimizer;
     firn_precision precision;
     firn_weights_place place;
@@ -176,7 +194,7 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
     if (options->optimizer)
         FIRN_TRY(firn_optimizer_kind_from_name(ctx, options->optimizer, &optimizer));
     if (options->schedule)
-        FIRN_TRY(firn_schedule_from_name(ctx, options->schedule, &kind));
+        FIRN_TRY(firn_schedule_from_name(ctx, options->schedule, &rule));
     FIRN_EXPECT(ctx, !options->precision || firn_precision_from_name(options->precision, &precision),
                 "precision is f32 or bf16, not '%.40s'", options->precision);
     firn_data_spec spec;

@@ -1,38 +1,48 @@
-/* Learning rates: with lr the highest rate, w steps of warm-up, n steps in all,
- *
- *     s <= w     lr * s / w
- *     constant   lr
- *     linear     lr * (1 - p)                    p = (s - w - 1) / (n - w): 0 at the first step after the warm-up,
- *     cosine     lr * (1 + cos(pi p)) / 2            and one short of 1 at the last, so that no step is wasted at 0 */
+/* Learning rates; see schedule.h. */
 #include "train/schedule.h"
 
-#include <math.h>
-#include <string.h>
+#include "train/named.h"
 
-static const char *const names[] = {"cosine", "linear", "constant"};
+#define SCHEDULE(id, name) extern const firn_schedule_rule firn_schedule_##id;
+#include "train/schedules.def"
+#undef SCHEDULE
 
-firn_status firn_schedule_from_name(firn_context *ctx, const char *name, firn_schedule_kind *kind)
+static const firn_schedule_rule *const rules[] = {
+#define SCHEDULE(id, name) &firn_schedule_##id,
+#include "train/schedules.def"
+#undef SCHEDULE
+};
+
+#define SCHEDULE(id, name) name
+const char *const firn_schedule_names =
+#include "train/schedules.def"
+    +1;
+#undef SCHEDULE
+
+firn_status firn_schedule_from_name(firn_context *ctx, const char *name, const firn_schedule_rule **rule)
 {
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *kind = (firn_schedule_kind)i;
-            return FIRN_OK;
-        }
-    }
-    return firn_fail(ctx, FIRN_ERR_ARGUMENT, "there is no schedule '%.40s': expected cosine, linear or constant", name);
+    const int i = firn_name_index(name, firn_schedule_names);
+
+    if (i < 0)
+        return firn_not_named(ctx, "schedule", name, firn_schedule_names);
+    *rule = rules[i];
+    return FIRN_OK;
+}
+
+double firn_schedule_progress(const firn_schedule *schedule, int64_t first, int64_t s)
+{
+    const int64_t rest = schedule->steps - first + 1;
+
+    return rest <= 0 ? 0 : (double)firn_min_i64(s - first, rest) / (double)rest;
 }
 
 double firn_schedule_rate(const firn_schedule *schedule, int64_t s)
 {
     const double lr = schedule->learning_rate;
-    const int64_t w = schedule->warmup, rest = schedule->steps - w;
 
-    if (s <= w)
-        return lr * (double)s / (double)w;
-    if (schedule->kind == FIRN_SCHEDULE_CONSTANT || rest <= 0)
-        return lr;
-    const double p = (double)firn_min_i64(s - w - 1, rest) / (double)rest;
-    return schedule->kind == FIRN_SCHEDULE_LINEAR ? lr * (1 - p) : lr * (1 + cos(acos(-1.0) * p)) / 2;
+    if (s <= schedule->warmup)
+        return lr * (double)s / (double)schedule->warmup;
+    return lr * schedule->rule->part(schedule, s);
 }
 
 float firn_clip_factor(double norm, double clip)

@@ -9,6 +9,7 @@
 #include "train/advice.h"
 #include "train/low_rank.h"
 #include "train/ranks.h"
+#include "train/rates.h"
 
 #include "firn/ops.h"
 
@@ -245,7 +246,7 @@ firn_status firn_run_decide(firn_run *run)
     if (o->eval_every == FIRN_UNSET)
         o->eval_every = firn_max_i64(run->record.steps / 10, 1);
     run->schedule = (firn_schedule){.learning_rate = o->learning_rate, .warmup = o->warmup, .steps = run->record.steps};
-    return firn_schedule_from_name(run->ctx, o->schedule, &run->schedule.kind);
+    return firn_schedule_from_name(run->ctx, o->schedule, &run->schedule.rule);
 }
 
 /* ---- memory ---- */
@@ -541,6 +542,17 @@ static firn_status say_disk(const firn_run *run)
     return firn_run_say_text(run, &t);
 }
 
+static firn_status rates(const firn_run *run, firn_rate_stretch **stretches, int *n)
+{
+    const firn_train_options *o = &run->record.options;
+    const firn_rates asked = {.rate_of = o->learning_rate_of.items,
+                              .n_rate_of = o->learning_rate_of.n,
+                              .learning_rate = o->learning_rate,
+                              .loraplus = isnan(o->loraplus) ? 1 : o->loraplus};
+
+    return firn_rates_of(run->ctx, run->adapter, &asked, stretches, n);
+}
+
 firn_status firn_run_plan(firn_run *run)
 {
     const firn_train_options *o = &run->record.options;
@@ -563,6 +575,10 @@ firn_status firn_run_plan(firn_run *run)
                  o->learning_rate, o->schedule);
     firn_run_say(run, "device   %s", firn_device_about(run->device));
     FIRN_TRY(firn_run_say_ranks(run));
+    firn_rate_stretch *stretches; /* what is wrong with them is said before anything is made */
+    int n;
+    FIRN_TRY(rates(run, &stretches, &n));
+    firn_free(run->ctx, stretches);
     const uint64_t outside = firn_run_outside_bytes(run);
     FIRN_TRY(plan_session(run, outside, &memory));
     FIRN_TRY(say_memory(run, outside, &memory));
@@ -585,5 +601,11 @@ firn_status firn_run_prepare(firn_run *run)
     FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
     FIRN_TRY(firn_reduction_create(firn_session_parameters(run->session), run->group, o->accumulate,
                                    gradients_come_whole(run), &run->reduction));
-    return firn_optimizer_create_on(firn_session_parameters(run->session), &optimizer, &run->optimizer);
+    firn_rate_stretch *stretches;
+    int n;
+    FIRN_TRY(rates(run, &stretches, &n));
+    const firn_status s =
+        firn_optimizer_create_on(firn_session_parameters(run->session), &optimizer, stretches, n, &run->optimizer);
+    firn_free(run->ctx, stretches);
+    return s;
 }

@@ -304,27 +304,42 @@ static void passes_isolate_documents(void **state)
 
 /* ---- schedule, clipping, options ---- */
 
+static firn_schedule scheduled(const char *name)
+{
+    firn_schedule s = {.learning_rate = 1.0, .warmup = 4, .steps = 12};
+
+    assert_int_equal(firn_schedule_from_name(ctx, name, &s.rule), FIRN_OK);
+    return s;
+}
+
 static void schedules(void **state)
 {
-    firn_schedule s = {FIRN_SCHEDULE_CONSTANT, 1.0, 4, 12};
+    firn_schedule s = scheduled("constant");
 
     (void)state;
     assert_true(firn_schedule_rate(&s, 1) == 0.25 && firn_schedule_rate(&s, 4) == 1.0);
     assert_true(firn_schedule_rate(&s, 12) == 1.0);
-    s.kind = FIRN_SCHEDULE_LINEAR;
+    s = scheduled("linear");
     assert_true(firn_schedule_rate(&s, 5) == 1.0 && firn_schedule_rate(&s, 9) == 0.5);
     assert_true(firn_schedule_rate(&s, 12) == 0.125);
-    s.kind = FIRN_SCHEDULE_COSINE;
+    s = scheduled("cosine");
     assert_true(firn_schedule_rate(&s, 2) == 0.5 && firn_schedule_rate(&s, 5) == 1.0);
     assert_true(fabs(firn_schedule_rate(&s, 9) - 0.5) < 1e-15);
     assert_true(firn_schedule_rate(&s, 12) > 0 && firn_schedule_rate(&s, 12) < 0.05);
     s.warmup = 20;
     assert_true(firn_schedule_rate(&s, 12) == 0.6);
-    firn_schedule_kind kind;
-    assert_int_equal(firn_schedule_from_name(ctx, "linear", &kind), FIRN_OK);
-    assert_int_equal(kind, FIRN_SCHEDULE_LINEAR);
-    assert_int_equal(firn_schedule_from_name(ctx, "sine", &kind), FIRN_ERR_ARGUMENT);
-    assert_string_equal(firn_error(ctx), "there is no schedule 'sine': expected cosine, linear or constant");
+    s = scheduled("inverse-sqrt");
+    assert_true(firn_schedule_rate(&s, 4) == 1.0 && firn_schedule_rate(&s, 9) == 2.0 / 3);
+    s.warmup = 0;
+    assert_true(firn_schedule_rate(&s, 1) == 1.0 && firn_schedule_rate(&s, 4) == 0.5);
+    s = scheduled("wsd"); /* the last fifth of 12 steps is two */
+    assert_true(firn_schedule_rate(&s, 2) == 0.5 && firn_schedule_rate(&s, 10) == 1.0);
+    assert_true(firn_schedule_rate(&s, 11) == 1.0 && fabs(firn_schedule_rate(&s, 12) - (1 - sqrt(0.5))) < 1e-15);
+    s.steps = 4;
+    assert_true(firn_schedule_rate(&s, 4) == 1.0);
+    assert_int_equal(firn_schedule_from_name(ctx, "sine", &s.rule), FIRN_ERR_ARGUMENT);
+    assert_string_equal(firn_error(ctx),
+                        "there is no schedule 'sine': expected cosine, linear, constant, inverse-sqrt or wsd");
     assert_true(firn_clip_factor(4, 1) == 0.25f && firn_clip_factor(0.5, 1) == 1 && firn_clip_factor(9, 0) == 1);
 }
 

@@ -118,7 +118,7 @@ static void shells_are_told_what_may_follow(void **state)
     assert_int_equal(firn("--complete finetune --sch"), 0);
     assert_memory_equal(out, "--schedule\t", 11);
     assert_int_equal(firn("--complete finetune --schedule ''"), 0);
-    assert_string_equal(out, "cosine\nlinear\nconstant\n");
+    assert_string_equal(out, "cosine\nlinear\nconstant\ninverse-sqrt\nwsd\n");
     assert_int_equal(firn("--complete finetune --rank 8 --targets attention,exp"), 0);
     assert_string_equal(out, "attention,experts\n");
     assert_int_equal(firn("--complete init --like tiny-qwen3m"), 0);
