@@ -38,6 +38,7 @@ bool cmd_parse(const cmd_spec *spec, int argc, char **argv, int *n, int *status)
 typedef struct {
     int64_t threads;
     const char *device, *precision, *weights;
+    bool force; /* an adapter may be for another model */
 } cmd_compute;
 #define CMD_COMPUTE_OPTIONS(c)                                                                                         \
     {                                                                                                                  \

@@ -23,6 +23,7 @@ int cmd_eval(int argc, char **argv)
         {"--data", 'l', &o.data, "FILE", "the data: a file, a folder or - (standard input); repeatable", 0, 0},
         CMD_FORMAT_OPTIONS(o),
         {"--adapter", 's', &o.adapter, "A.gguf", "with this adapter", 0, 0},
+        {"--force", 'b', &o.force, NULL, "also where it was made for another model", 0, 0},
         {"--context", 'i', &o.context, "N", "tokens of a window (default 512, or the model's if less)", 2, 1 << 24},
         {"--batch", 'i', &o.batch, "N", "windows of a pass (default 1)", 1, 65536},
         {"--memory-limit", 's', &o.memory_limit, "6G", "most anonymous memory for the computation", 0, 0},

@@ -29,7 +29,11 @@ static void say_what_is_refused(const cmd_model *m)
 
 int cmd_export(int argc, char **argv)
 {
-    const cmd_option options[] = {{0}};
+    cmd_compute compute = {.threads = 1};
+    const cmd_option options[] = {
+        {"--force", 'b', &compute.force, NULL, "also where the adapter was made for another model", 0, 0},
+        {0},
+    };
     const cmd_spec spec = {
         "firn export MODEL.gguf ADAPTER.gguf FOLDER",
         "Writes an adapter as PEFT 0.20 and later loads it onto the model in transformers 5:\n"
@@ -38,7 +42,6 @@ int cmd_export(int argc, char **argv)
         3,
         3,
     };
-    const cmd_compute compute = {.threads = 1};
     int64_t n_tensors;
     cmd_model m;
     int n, status;

@@ -530,6 +530,7 @@ int cmd_generate(int argc, char **argv)
         {"--system", 's', &w.system, "TEXT", "with --chat: what the system says first", 0, 0},
         {"--history", 's', &w.history, "F.json", "conversation: go on from here, and keep it here", 0, 0},
         {"--adapter", 's', &adapter, "A.gguf", "adapter to apply", 0, 0},
+        {"--force", 'b', &compute.force, NULL, "also where the adapter was made for another model", 0, 0},
         {"-n,--tokens", 'i', &w.limit, "N", "say at most N tokens (default 256)", 1, 1 << 24},
         {"--temp", 'f', &temperature, "T", "temperature (default 0: the likeliest token each time)", 0, 1000},
         {"--seed", 'i', &seed, "S", "of the draws (default 0)", 0, 9e15},

@@ -6,6 +6,7 @@
 #include "json.h"
 #include "said.h"
 #include "train/checkpoint.h"
+#include "train/origin.h"
 #include "train/record.h"
 
 #include <inttypes.h>
@@ -82,6 +83,7 @@ bool cmd_adapter_read(firn_context *ctx, const char *path, const firn_gguf *g, c
         number(g, "firn.eval_loss_before", FIRN_KV_F64, &a->eval_loss_before);
         number(g, "firn.eval_loss", FIRN_KV_F64, &a->eval_loss);
     }
+    (void)firn_origin_get(ctx, g, &a->origin); /* a key of another type says nothing */
     json_t *run = read_beside(ctx, path, "run.json", a->checkpoint);
     const json_t *steps = json_object_get(run, "steps");
     a->steps = json_integer_value(steps);
@@ -108,8 +110,16 @@ void cmd_adapter_print(const char *path, const cmd_adapter *a)
             printf(", evaluation loss %.4f -> %.4f", a->eval_loss_before, a->eval_loss);
         putchar('\n');
     }
+    const firn_adapter_origin *o = &a->origin;
     if (a->base[0])
         cmd_said_printf(stdout, "  %-14s %s\n", "base", a->base);
+    if (o->base_fingerprint[0])
+        cmd_said_printf(stdout, "  %-14s %s, fingerprint %.8s\n", "made for",
+                        o->base_name[0] ? o->base_name : "a model without a name", o->base_fingerprint);
+    if (o->version[0])
+        cmd_said_printf(stdout, "  %-14s firn %s\n", "by", o->version);
+    if (o->data[0])
+        cmd_said_printf(stdout, "  %-14s SHA-256 %s\n", "data", o->data);
     cmd_said_printf(stdout, "  %-14s firn generate %s --adapter %s --chat\n", "use",
                     a->base[0] ? a->base : "MODEL.gguf", path);
     if (a->checkpoint)
@@ -130,5 +140,14 @@ json_t *cmd_adapter_json(const cmd_adapter *a)
         json_object_set_new(j, "eval_loss", json_real(a->eval_loss));
     if (a->base[0])
         json_object_set_new(j, "base", cmd_json_text(a->base, strlen(a->base)));
+    const struct {
+        const char *key, *text;
+    } origin[] = {{"base_name", a->origin.base_name},
+                  {"base_fingerprint", a->origin.base_fingerprint},
+                  {"version", a->origin.version},
+                  {"data_sha256", a->origin.data}};
+    for (size_t i = 0; i < sizeof origin / sizeof *origin; i++)
+        if (origin[i].text[0])
+            json_object_set_new(j, origin[i].key, cmd_json_text(origin[i].text, strlen(origin[i].text)));
     return j;
 }

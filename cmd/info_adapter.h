@@ -2,7 +2,7 @@
 #ifndef FIRN_CMD_INFO_ADAPTER_H
 #define FIRN_CMD_INFO_ADAPTER_H
 
-#include "firn/gguf.h"
+#include "firn/model.h"
 
 #include <jansson.h>
 
@@ -15,6 +15,7 @@ typedef struct {
     int64_t steps;                      /* of the run beside it; 0: not known */
     double eval_loss_before, eval_loss; /* NAN: not known */
     char base[4096];                    /* the model's file, as the run beside it names it; "": not known */
+    firn_adapter_origin origin;
 } cmd_adapter;
 
 /* False: the file is neither. What only the run knows is read from run.json in its folder. */

@@ -49,6 +49,7 @@ int cmd_logits(int argc, char **argv)
          0, 0},
         {"--output,-o", 's', &output, "OUT.f32", "where the logits go", 0, 0},
         {"--adapter", 's', &adapter, "A.gguf", "adapter to apply", 0, 0},
+        {"--force", 'b', &compute.force, NULL, "also where the adapter was made for another model", 0, 0},
         CMD_COMPUTE_OPTIONS(compute),
         {0},
     };

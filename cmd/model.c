@@ -18,7 +18,7 @@ bool cmd_model_open(cmd_model *m, const cmd_compute *compute, const char *model,
     if (s == FIRN_OK)
         s = firn_model_open(m->ctx, model, &m->model);
     if (s == FIRN_OK && adapter)
-        s = firn_adapter_load(m->ctx, m->model, adapter, &m->adapter);
+        s = (compute->force ? firn_adapter_load_forced : firn_adapter_load)(m->ctx, m->model, adapter, &m->adapter);
     for (int i = 0; s == FIRN_OK && firn_model_warning(m->model, i); i++)
         cmd_said_printf(stderr, "firn: warning: %s\n", firn_model_warning(m->model, i));
     if (s == FIRN_OK)

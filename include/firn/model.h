@@ -61,6 +61,15 @@ typedef struct {
     int64_t a, b; /* A [n_in, rank, n_expert], B [rank, n_out, n_expert] */
 } firn_adapter_entry;
 
+/* Where an adapter comes from, as its file says (keys firn.base.name, firn.base.fingerprint, firn.version, firn.data);
+ * "": it does not. */
+typedef struct {
+    char base_name[128];        /* general.name of the model that it was made for */
+    char base_fingerprint[104]; /* which model that is, in whatever weight formats */
+    char version[32];           /* of the firn that wrote it */
+    char data[72];              /* SHA-256 of the data set that it was trained on */
+} firn_adapter_origin;
+
 typedef struct {
     firn_context *ctx;
     char arch[64];
@@ -69,6 +78,7 @@ typedef struct {
     int n_entries;
     int64_t n_values;
     float *values; /* [n_values], 64-byte aligned */
+    firn_adapter_origin origin;
 } firn_adapter;
 
 /* A fresh adapter: A uniform in +-1/sqrt(n_in) as a function of (seed, tensor), B zero. targets: a comma list of class
@@ -78,9 +88,13 @@ typedef struct {
 FIRN_API firn_status firn_adapter_create(firn_context *ctx, const firn_model *model, const char *targets, int64_t rank,
                                          float alpha, uint64_t seed, firn_adapter **adapter);
 /* An adapter file (GGUF, as llama.cpp reads it), checked against the model: names, shapes, ranks, the expert dimension.
- */
+ * One that says that it was made for another model is refused with both names; other weight formats of one model are
+ * the same model. */
 FIRN_API firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path,
                                        firn_adapter **adapter);
+/* The same, whatever model it was made for: names and shapes are all that counts. */
+FIRN_API firn_status firn_adapter_load_forced(firn_context *ctx, const firn_model *model, const char *path,
+                                              firn_adapter **adapter);
 /* Written whole or not at all. `values` NULL: the adapter's own; else another flat buffer of its layout (gradients). */
 FIRN_API firn_status firn_adapter_save(firn_context *ctx, const firn_adapter *adapter, const float *values,
                                        const char *path);

@@ -67,6 +67,7 @@ typedef struct {
     firn_strings learning_rate_of; /* "router=1e-5": the last that matches counts */
     double loraplus;               /* B's rate over A's; unset: 1 */
     bool rslora;                   /* scale alpha / sqrt(a tensor's rank); else alpha / rank for all */
+    bool force;                    /* `adapter` may have been made for another model */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */

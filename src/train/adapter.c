@@ -16,6 +16,7 @@
 #include "format/format.h"
 #include "train/checkpoint.h"
 #include "train/low_rank.h"
+#include "train/origin.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -427,7 +428,9 @@ firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, co
     FIRN_TRY(firn_ranks_check(ctx, spec));
     FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
     (*adapter)->alpha = spec->alpha;
-    const firn_status s = choose_all(ctx, model, spec, *adapter);
+    firn_status s = choose_all(ctx, model, spec, *adapter);
+    if (s == FIRN_OK)
+        s = firn_origin_set(ctx, model, *adapter);
     if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
         *adapter = NULL;
@@ -669,7 +672,9 @@ firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const 
 {
     FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
     loading l = {.ctx = ctx, .model = model, .gguf = gguf, .adapter = *adapter};
-    const firn_status s = load(&l);
+    firn_status s = load(&l);
+    if (s == FIRN_OK)
+        s = firn_origin_get(ctx, gguf, &(*adapter)->origin);
     if (s != FIRN_OK) {
         firn_adapter_destroy(*adapter);
         *adapter = NULL;
@@ -677,16 +682,35 @@ firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const 
     return s;
 }
 
-firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path, firn_adapter **adapter)
+static firn_status load_file(firn_context *ctx, const firn_model *model, const char *path, bool forced,
+                             firn_adapter **adapter)
 {
-    FIRN_GIVEN(ctx, ctx, model, path, adapter);
     firn_gguf *gguf;
 
     *adapter = NULL;
     FIRN_TRY(firn_gguf_open(ctx, path, &gguf));
-    const firn_status s = firn_adapter_read(ctx, model, gguf, adapter);
+    firn_status s = firn_adapter_read(ctx, model, gguf, adapter);
     firn_gguf_close(gguf);
-    return s == FIRN_OK ? FIRN_OK : firn_fail_in(ctx, s, "%s", path);
+    if (s == FIRN_OK && !forced)
+        s = firn_origin_expect(ctx, model, *adapter);
+    if (s == FIRN_OK)
+        return FIRN_OK;
+    firn_adapter_destroy(*adapter);
+    *adapter = NULL;
+    return firn_fail_in(ctx, s, "%s", path);
+}
+
+firn_status firn_adapter_load(firn_context *ctx, const firn_model *model, const char *path, firn_adapter **adapter)
+{
+    FIRN_GIVEN(ctx, ctx, model, path, adapter);
+    return load_file(ctx, model, path, false, adapter);
+}
+
+firn_status firn_adapter_load_forced(firn_context *ctx, const firn_model *model, const char *path,
+                                     firn_adapter **adapter)
+{
+    FIRN_GIVEN(ctx, ctx, model, path, adapter);
+    return load_file(ctx, model, path, true, adapter);
 }
 
 /* ---- saving ---- */
@@ -745,6 +769,7 @@ static firn_status save(firn_gguf_writer *w, firn_context *ctx, const firn_adapt
     FIRN_TRY(firn_gguf_put_string(w, "general.architecture", ad->arch, strlen(ad->arch)));
     FIRN_TRY(firn_gguf_put_string(w, "adapter.type", "lora", 4));
     FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", ad->alpha));
+    FIRN_TRY(firn_origin_put(w, &ad->origin));
     for (int i = 0; i < ad->n_entries; i++) {
         const firn_adapter_entry *e = &ad->entries[i];
         const int n_dims = e->class_ == FIRN_CLASS_EXPERTS || e->n_expert > 1 ? 3 : 2;

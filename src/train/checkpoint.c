@@ -12,6 +12,7 @@
 #include "core/sha256.h"
 #include "firn/gguf.h"
 #include "train/low_rank.h"
+#include "train/origin.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -152,6 +153,7 @@ static firn_status write_file(firn_gguf_writer *w, const char *path, firn_parame
     FIRN_TRY(firn_gguf_put_string(w, "general.type", "firn.checkpoint", strlen("firn.checkpoint")));
     FIRN_TRY(firn_gguf_put_string(w, "general.architecture", store->adapter->arch, strlen(store->adapter->arch)));
     FIRN_TRY(firn_gguf_put_f32(w, "adapter.lora.alpha", store->adapter->alpha));
+    FIRN_TRY(firn_origin_put(w, &store->adapter->origin));
     FIRN_TRY(firn_gguf_put_string(w, "firn.sha256", hex, strlen(hex)));
     FIRN_TRY(firn_gguf_put_string(w, "firn.layout", firn_text_cstr(described), described->size));
     FIRN_TRY(firn_gguf_put_string(w, "firn.settings", settings.data, settings.size));

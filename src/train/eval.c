@@ -22,7 +22,7 @@ static firn_status open_model(firn_run *run)
     FIRN_TRY(firn_train_data_spec(ctx, o, o->data, &spec));
     FIRN_TRY(firn_data_load(ctx, &spec, firn_language_encoder(run->language), o->context, &run->data));
     if (o->adapter)
-        FIRN_TRY(firn_adapter_load(ctx, run->model, o->adapter, &run->adapter));
+        FIRN_TRY((o->force ? firn_adapter_load_forced : firn_adapter_load)(ctx, run->model, o->adapter, &run->adapter));
     return FIRN_OK;
 }
 

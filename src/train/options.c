@@ -91,6 +91,7 @@ const firn_train_option firn_train_option_table[] = {
      "also train tensors whose adapters llama.cpp ignores (deepseek2: attention's inputs, output)"},
     {"adapter", 's', false, FIELD(adapter), "A.gguf", NO_RANGE,
      "go on from this adapter; its rank, alpha, tensors count"},
+    {"force", 'b', false, FIELD(force), NULL, NO_RANGE, "... also where it was made for another model"},
     {"seed", 'i', false, FIELD(seed), "N", 0, 9e15, "seed of split, order and start (default 1)"},
     {"save_every", 'i', true, FIELD(save_every), "N", 0, 1e9,
      "steps between checkpoints (default a tenth of the run, 50 at most; 0: only the last)"},

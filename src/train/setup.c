@@ -8,6 +8,7 @@
 #include "model/place.h"
 #include "train/advice.h"
 #include "train/low_rank.h"
+#include "train/origin.h"
 #include "train/ranks.h"
 #include "train/rates.h"
 
@@ -121,12 +122,15 @@ static firn_status open_adapter(firn_run *run)
         FIRN_TRY(firn_adapter_start(run->adapter, (uint64_t)o->seed));
     } else {
         FIRN_TRY(firn_print_file(run->ctx, o->adapter, &run->record.adapter));
-        FIRN_TRY(firn_adapter_load(run->ctx, run->model, o->adapter, &run->adapter));
+        FIRN_TRY(
+            (o->force ? firn_adapter_load_forced : firn_adapter_load)(run->ctx, run->model, o->adapter, &run->adapter));
         FIRN_TRY(check_served(run, o->adapter));
+        FIRN_TRY(firn_origin_set(run->ctx, run->model, run->adapter));
         o->alpha = (double)run->adapter->alpha;
         if (run->adapter->n_entries > 0)
             o->rank = run->adapter->entries[0].rank;
     }
+    snprintf(run->adapter->origin.data, sizeof run->adapter->origin.data, "%s", run->record.data.sha256);
     run->record.n_values = run->adapter->n_values;
     if (run->adapter->n_values == 0)
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "nothing is left to train: the adapter has no tensor");

@@ -319,6 +319,8 @@ static void null_in_model_h(void **state)
     NAMED(firn_adapter_load(ctx, NULL, "a.gguf", &a), "firn_adapter_load: model must not be null");
     NAMED(firn_adapter_load(ctx, model, NULL, &a), "firn_adapter_load: path must not be null");
     NAMED(firn_adapter_load(ctx, model, "a.gguf", NULL), "firn_adapter_load: adapter must not be null");
+    SILENT(firn_adapter_load_forced(NULL, model, "a.gguf", &a));
+    NAMED(firn_adapter_load_forced(ctx, model, NULL, &a), "firn_adapter_load_forced: path must not be null");
     SILENT(firn_adapter_save(NULL, adapter, NULL, "x.gguf"));
     NAMED(firn_adapter_save(ctx, NULL, NULL, "x.gguf"), "firn_adapter_save: adapter must not be null");
     NAMED(firn_adapter_save(ctx, adapter, NULL, NULL), "firn_adapter_save: path must not be null");
