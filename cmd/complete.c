@@ -86,6 +86,7 @@ static const struct {
     int place;
     const char *words; /* NULL: types */
 } arguments[] = {
+    {"adapter", 1, "info|diff|merge|scale"},
     {"data", 1, "show|check"},
     {"quantize", 3, NULL},
 };

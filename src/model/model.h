@@ -119,6 +119,11 @@ firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, co
                                   firn_adapter **adapter);
 /* Whether `loaded` is what the file of `adapter` holds: its values, B as llama.cpp's scale asks for it. */
 bool firn_adapter_is_saved_as(const firn_adapter *adapter, const firn_adapter *loaded);
+/* One without entries, which are added by hand: at most max_entries. Then their values, all zero. */
+firn_status firn_adapter_create_empty(firn_context *ctx, const char *arch, size_t max_entries, firn_adapter **adapter);
+firn_status firn_adapter_make_values(firn_adapter *adapter);
+/* An adapter of an open file by itself: see train/adapters.h. */
+firn_status firn_adapter_parse(firn_context *ctx, const firn_gguf *gguf, firn_adapter **adapter);
 /* Gives it its first values. */
 firn_status firn_adapter_start(firn_adapter *adapter, uint64_t seed);
 /* What of the adapter is trained, by class: values of both factors, and tensors that have some. */

@@ -38,7 +38,7 @@ const char *firn_class_name(firn_class c)
 
 /* ---- making ---- */
 
-static firn_status create_empty(firn_context *ctx, const firn_model *model, size_t max_entries, firn_adapter **result)
+firn_status firn_adapter_create_empty(firn_context *ctx, const char *arch, size_t max_entries, firn_adapter **result)
 {
     firn_adapter *ad = firn_alloc_zeroed(ctx, 1, sizeof *ad);
 
@@ -46,7 +46,7 @@ static firn_status create_empty(firn_context *ctx, const firn_model *model, size
     if (!ad)
         return FIRN_ERR_MEMORY;
     ad->ctx = ctx;
-    snprintf(ad->arch, sizeof ad->arch, "%s", model->arch->name);
+    snprintf(ad->arch, sizeof ad->arch, "%s", arch);
     ad->entries = firn_alloc_zeroed(ctx, max_entries + 1, sizeof *ad->entries);
     if (!ad->entries) {
         firn_adapter_destroy(ad);
@@ -124,6 +124,12 @@ static firn_status make_values(firn_context *ctx, firn_adapter *ad)
     memcpy(place - sizeof raw, &raw, sizeof raw);
     ad->values = (float *)place;
     return FIRN_OK;
+}
+
+firn_status firn_adapter_make_values(firn_adapter *adapter)
+{
+    place_factors(adapter);
+    return make_values(adapter->ctx, adapter);
 }
 
 void firn_adapter_destroy(firn_adapter *ad)
@@ -426,7 +432,7 @@ firn_status firn_adapter_describe(firn_context *ctx, const firn_model *model, co
                                   firn_adapter **adapter)
 {
     FIRN_TRY(firn_ranks_check(ctx, spec));
-    FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
+    FIRN_TRY(firn_adapter_create_empty(ctx, model->arch->name, max_entries(model), adapter));
     (*adapter)->alpha = spec->alpha;
     firn_status s = choose_all(ctx, model, spec, *adapter);
     if (s == FIRN_OK)
@@ -631,15 +637,38 @@ static firn_status load_checkpoint(loading *l)
     if (!isfinite(l->adapter->alpha))
         return firn_fail(ctx, FIRN_ERR_FORMAT, "adapter.lora.alpha is not a finite number");
     FIRN_TRY(each_weight(l->model, take_listed, l));
-    place_factors(l->adapter);
-    FIRN_TRY(make_values(ctx, l->adapter));
+    FIRN_TRY(firn_adapter_make_values(l->adapter));
     return firn_checkpoint_adapter(ctx, l->gguf, l->adapter);
+}
+
+/* All entries are there. */
+static firn_status take_values(const loading *l)
+{
+    firn_adapter *ad = l->adapter;
+
+    if (ad->n_entries == 0)
+        return firn_fail(l->ctx, FIRN_ERR_FORMAT, "the adapter is empty");
+    FIRN_TRY(firn_adapter_make_values(ad));
+    for (int i = 0; i < ad->n_entries; i++) {
+        const firn_adapter_entry *e = &ad->entries[i];
+        const firn_gguf_tensor *a = factor(l, e->tensor, 'a'), *b = factor(l, e->tensor, 'b');
+        firn_decode_row(a->type, a->data, a_size(e), ad->values + e->a);
+        firn_decode_row(b->type, b->data, b_size(e), ad->values + e->b);
+    }
+    return check_values(l->ctx, ad, ad->values);
+}
+
+static firn_status take_alpha(const loading *l)
+{
+    FIRN_TRY(firn_gguf_get_f32(l->ctx, l->gguf, "adapter.lora.alpha", false, &l->adapter->alpha));
+    return isfinite(l->adapter->alpha)
+               ? FIRN_OK
+               : firn_fail(l->ctx, FIRN_ERR_FORMAT, "adapter.lora.alpha is not a finite number");
 }
 
 static firn_status load(loading *l)
 {
     firn_context *ctx = l->ctx;
-    firn_adapter *ad = l->adapter;
     firn_string type = {NULL, 0};
 
     if (firn_gguf_kv(l->gguf, "firn.layout"))
@@ -649,28 +678,16 @@ static firn_status load(loading *l)
     FIRN_TRY(check_key(ctx, l->gguf, "general.type", "adapter"));
     FIRN_TRY(check_key(ctx, l->gguf, "general.architecture", l->model->arch->name));
     FIRN_TRY(check_key(ctx, l->gguf, "adapter.type", "lora"));
-    FIRN_TRY(firn_gguf_get_f32(ctx, l->gguf, "adapter.lora.alpha", false, &ad->alpha));
-    if (!isfinite(ad->alpha))
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "adapter.lora.alpha is not a finite number");
+    FIRN_TRY(take_alpha(l));
     FIRN_TRY(check_meaning(l));
     FIRN_TRY(check_names(l));
     FIRN_TRY(each_weight(l->model, take_entry, l));
-    if (ad->n_entries == 0)
-        return firn_fail(ctx, FIRN_ERR_FORMAT, "the adapter is empty");
-    place_factors(ad);
-    FIRN_TRY(make_values(ctx, ad));
-    for (int i = 0; i < ad->n_entries; i++) {
-        const firn_adapter_entry *e = &ad->entries[i];
-        const firn_gguf_tensor *a = factor(l, e->tensor, 'a'), *b = factor(l, e->tensor, 'b');
-        firn_decode_row(a->type, a->data, a_size(e), ad->values + e->a);
-        firn_decode_row(b->type, b->data, b_size(e), ad->values + e->b);
-    }
-    return check_values(ctx, ad, ad->values);
+    return take_values(l);
 }
 
 firn_status firn_adapter_read(firn_context *ctx, const firn_model *model, const firn_gguf *gguf, firn_adapter **adapter)
 {
-    FIRN_TRY(create_empty(ctx, model, max_entries(model), adapter));
+    FIRN_TRY(firn_adapter_create_empty(ctx, model->arch->name, max_entries(model), adapter));
     loading l = {.ctx = ctx, .model = model, .gguf = gguf, .adapter = *adapter};
     firn_status s = load(&l);
     if (s == FIRN_OK)
@@ -711,6 +728,96 @@ firn_status firn_adapter_load_forced(firn_context *ctx, const firn_model *model,
 {
     FIRN_GIVEN(ctx, ctx, model, path, adapter);
     return load_file(ctx, model, path, true, adapter);
+}
+
+/* ---- without a model ---- */
+
+/* The block and the class that a tensor's name says. */
+static void place_by_name(firn_adapter_entry *e)
+{
+    char base[FIRN_MAX_NAME];
+    int layer, end = 0;
+
+    e->layer = -1;
+    e->class_ = strcmp(e->tensor, "output.weight") == 0 ? FIRN_CLASS_OUTPUT : FIRN_CLASS_NONE;
+    if (sscanf(e->tensor, "blk.%d.%n", &layer, &end) < 1 || end == 0 || layer < 0)
+        return;
+    e->layer = layer;
+    for (int t = 0; t < FIRN_T_COUNT; t++) {
+        snprintf(base, sizeof base, "%s.weight", firn_tensor_rows[t].base);
+        if (strcmp(e->tensor + end, base) == 0)
+            e->class_ = firn_tensor_rows[t].class_;
+    }
+}
+
+static firn_status take_alone(const loading *l, const firn_gguf_tensor *a, const char *tensor)
+{
+    const firn_gguf_tensor *b = factor(l, tensor, 'b');
+    firn_adapter *ad = l->adapter;
+
+    if (!b)
+        return firn_fail(l->ctx, FIRN_ERR_FORMAT, "%s.lora_b is missing, its other half is there", tensor);
+    const int64_t r = b->ne[0];
+    if (a->ne[1] != r || a->ne[2] != b->ne[2] || a->ne[3] != 1 || b->ne[3] != 1 || r > FIRN_MAX_RANK)
+        return firn_fail(l->ctx, FIRN_ERR_FORMAT,
+                         "the factors of %s are [%lld, %lld, %lld] and [%lld, %lld, %lld]; expected [n, r, e] and [r, "
+                         "m, e] with r at most %d",
+                         tensor, (long long)a->ne[0], (long long)a->ne[1], (long long)a->ne[2], (long long)b->ne[0],
+                         (long long)b->ne[1], (long long)b->ne[2], FIRN_MAX_RANK);
+    if (!firn_format_can_decode(a->type) || !firn_format_can_decode(b->type))
+        return firn_fail(l->ctx, FIRN_ERR_UNSUPPORTED, "the factors of %s are %s and %s, they should be f32", tensor,
+                         firn_type_name(a->type), firn_type_name(b->type));
+    firn_adapter_entry *e = &ad->entries[ad->n_entries];
+    *e = (firn_adapter_entry){.tensor = firn_strdup(l->ctx, tensor),
+                              .n_in = a->ne[0],
+                              .n_out = b->ne[1],
+                              .n_expert = a->ne[2],
+                              .rank = r,
+                              .scale = alpha_over(ad, r)};
+    if (!e->tensor)
+        return FIRN_ERR_MEMORY;
+    ad->n_entries++;
+    place_by_name(e);
+    return FIRN_OK;
+}
+
+static firn_status load_alone(loading *l)
+{
+    firn_string arch = {NULL, 0};
+    char which, tensor[FIRN_MAX_NAME];
+
+    FIRN_TRY(check_key(l->ctx, l->gguf, "general.type", "adapter"));
+    FIRN_TRY(check_key(l->ctx, l->gguf, "adapter.type", "lora"));
+    FIRN_TRY(firn_gguf_get_string(l->ctx, l->gguf, "general.architecture", true, &arch));
+    snprintf(l->adapter->arch, sizeof l->adapter->arch, "%.*s", (int)firn_min_i64((int64_t)arch.size, 63), arch.data);
+    FIRN_TRY(take_alpha(l));
+    FIRN_TRY(check_meaning(l));
+    FIRN_TRY(firn_origin_get(l->ctx, l->gguf, &l->adapter->origin));
+    for (size_t i = 0; i < firn_gguf_n_tensors(l->gguf); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(l->gguf, i);
+        const size_t n = factor_of(t->name, &which);
+        if (n == 0 || n >= sizeof tensor)
+            return firn_fail(l->ctx, FIRN_ERR_FORMAT, "tensor %s is no factor of an adapter (.lora_a, .lora_b)",
+                             t->name);
+        snprintf(tensor, sizeof tensor, "%.*s", (int)n, t->name);
+        if (which == 'a')
+            FIRN_TRY(take_alone(l, t, tensor));
+        else if (!factor(l, tensor, 'a'))
+            return firn_fail(l->ctx, FIRN_ERR_FORMAT, "%s.lora_a is missing, its other half is there", tensor);
+    }
+    return take_values(l);
+}
+
+firn_status firn_adapter_parse(firn_context *ctx, const firn_gguf *gguf, firn_adapter **adapter)
+{
+    FIRN_TRY(firn_adapter_create_empty(ctx, "", firn_gguf_n_tensors(gguf), adapter));
+    loading l = {.ctx = ctx, .gguf = gguf, .adapter = *adapter};
+    const firn_status s = load_alone(&l);
+    if (s != FIRN_OK) {
+        firn_adapter_destroy(*adapter);
+        *adapter = NULL;
+    }
+    return s;
 }
 
 /* ---- saving ---- */
