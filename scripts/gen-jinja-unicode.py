@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/text/jinja_unicode.h: what Python's str knows of code points, as tables of ranges.
+"""Writes src/jinja/unicode_ranges.h: what Python's str knows of code points, as tables of ranges.
 
 Reads Python's own unicodedata (its version is written into the file); run it with a Python 3.11 or later:
 
-    scripts/gen-jinja-unicode.py > src/text/jinja_unicode.h
+    scripts/gen-jinja-unicode.py > src/jinja/unicode_ranges.h
 """
 import unicodedata
 

@@ -7,7 +7,7 @@
 #ifndef FIRN_TEXT_TEMPLATE_H
 #define FIRN_TEXT_TEMPLATE_H
 
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 typedef struct {
     bool parts;          /* content may be a list of parts ... */

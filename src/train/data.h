@@ -11,7 +11,7 @@
 
 #include "core/buffer.h"
 #include "firn/model.h"
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 #include "train/canon.h"
 #include "train/lengths.h"
 #include "train/sources.h"

@@ -1,6 +1,6 @@
 /* Any bytes as a chat template, rendered with variables of every kind under small limits. What must hold: it comes
  * back, with text that is UTF-8 or with a sentence. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 #include "text/unicode.h"
 
 #include <stdlib.h>

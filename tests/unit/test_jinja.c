@@ -5,7 +5,7 @@
 #include "unit/unit.h"
 
 #include "core/file.h"
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * of every kind and of growing size, does at most BLOCKS of work for each step that it pays, and pays beforehand. Work
  * is counted, not timed: the engine's files are built with -fsanitize-coverage=trace-pc, which calls us in each basic
  * block, and with counted.h for what the C library does. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -308,6 +308,12 @@ static void every_filter_of_sequences_pays(void **state)
     walk_rows(firn_jinja_sequence_filters, NULL);
 }
 
+static void every_filter_of_markup_pays(void **state)
+{
+    (void)state;
+    walk_rows(firn_jinja_markup_filters, NULL);
+}
+
 static void every_test_pays(void **state)
 {
     (void)state;
@@ -317,7 +323,8 @@ static void every_test_pays(void **state)
 static void every_method_pays(void **state)
 {
     (void)state;
-    walk_rows(firn_jinja_str_methods, is_text);
+    walk_rows(firn_jinja_text_methods, is_text);
+    walk_rows(firn_jinja_find_methods, is_text);
     walk_rows(firn_jinja_dict_methods, is_dict);
     walk_rows(firn_jinja_list_methods, is_sequence);
 }
@@ -621,15 +628,11 @@ static void equal_keys_are_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_filter_pays),
-        cmocka_unit_test(every_filter_of_sequences_pays),
-        cmocka_unit_test(every_test_pays),
-        cmocka_unit_test(every_method_pays),
-        cmocka_unit_test(every_function_pays),
-        cmocka_unit_test(every_filter_in_map_pays),
-        cmocka_unit_test(every_operator_pays),
-        cmocka_unit_test(templates_that_hung),
-        cmocka_unit_test(chosen_names_and_keys_cost_as_others),
+        cmocka_unit_test(every_filter_pays),           cmocka_unit_test(every_filter_of_sequences_pays),
+        cmocka_unit_test(every_filter_of_markup_pays), cmocka_unit_test(every_test_pays),
+        cmocka_unit_test(every_method_pays),           cmocka_unit_test(every_function_pays),
+        cmocka_unit_test(every_filter_in_map_pays),    cmocka_unit_test(every_operator_pays),
+        cmocka_unit_test(templates_that_hung),         cmocka_unit_test(chosen_names_and_keys_cost_as_others),
         cmocka_unit_test(equal_keys_are_one),
     };
     int failed;

@@ -5,7 +5,7 @@
 #include "core/buffer.h"
 #include "core/plain.h"
 #include "firn/train.h"
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <ctype.h>
 #include <jansson.h>

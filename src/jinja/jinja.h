@@ -1,18 +1,19 @@
 /* Jinja, as chat templates use it: jinja2 3.1 set up the way transformers does for apply_chat_template.
  *
- *     template text -> jinja_lex.c (tokens) -> jinja_parse.c (tree) -> jinja_eval.c (text)
+ *     template text -> lex.c (tokens) -> parse.c, parse_expression.c (tree) -> eval.c, expression.c (text)
  *
- * jinja_value.c holds the values (JSON-like, immutable), jinja_number.c their arithmetic, jinja_format.c, jinja_json.c
- * and jinja_time.c what prints them; jinja_filter.c, jinja_sequence.c, jinja_test.c, jinja_method.c and jinja_global.c
- * are the names that a template may call; jinja_unicode.c knows Python's classes and cases of characters. jinja_impl.h
- * is what these files share; the rest of the library needs this header only (and mostly chat.h).
+ * value.h: values (JSON-like, immutable), number.c their arithmetic, repr.c, format.c, json.c and time.c what prints
+ * them, attribute.c what is inside; filter.c, sequence.c, markup.c, test.c, method*.c and global.c are the names that a
+ * template may call; unicode.c knows Python's classes and cases of characters. tree.h has tokens and the tree, eval.h
+ * the evaluator. The folder knows nothing of firn but core/; the rest of the library needs this header only (and mostly
+ * text/chat.h).
  *
  * A template comes from a stranger's file, so that rendering is bounded: in steps (every node and about every 64 bytes
  * that an operation touches), in nesting (of source and of calls), in bytes of output and in memory. What passes a
  * limit fails with FIRN_ERR_MEMORY and a sentence; everything else that a template or its variables can do wrong is
  * FIRN_ERR_FORMAT, and the sentence names the line. The message of raise_exception stands in it word for word. */
-#ifndef FIRN_TEXT_JINJA_H
-#define FIRN_TEXT_JINJA_H
+#ifndef FIRN_JINJA_JINJA_H
+#define FIRN_JINJA_JINJA_H
 
 #include "core/buffer.h"
 

@@ -3,8 +3,8 @@
  * - a newline right after a block or comment goes; `-%}` takes all white space after it, `+%}` nothing;
  * - white space between the start of a line and a block or comment goes; `{%-` takes all before it, `{%+` nothing;
  * - {% raw %} ... {% endraw %} is text. */
-#include "text/jinja_impl.h"
-#include "text/unicode.h"
+#include "core/utf8.h"
+#include "jinja/tree.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,17 +1,8 @@
 /* Filters of sequences: sorting, choosing, grouping, joining. Those of jinja2 that are generators give an iterator
  * whose items are made at once; it is used up when it is read, like a generator. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 #include <string.h>
-
-#define NATIVE(name)                                                                                                   \
-    static firn_status name(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,            \
-                            jinja_value *out)
-
-static bool given(jinja_value v)
-{
-    return v.type != JINJA_MISSING && v.type != JINJA_NONE;
-}
 
 static bool is_index(const char *s, size_t n)
 {
@@ -37,7 +28,7 @@ static firn_status follow(jinja_eval *e, jinja_value item, const char *path, siz
         else
             FIRN_TRY(firn_jinja_view(e, path + at, n, &key));
         FIRN_TRY(firn_jinja_item(e, item, key, &item));
-        if (item.type == JINJA_UNDEFINED && given(otherwise))
+        if (item.type == JINJA_UNDEFINED && jinja_given(otherwise))
             item = otherwise;
         at += n + 1;
     }
@@ -49,14 +40,14 @@ static firn_status follow(jinja_eval *e, jinja_value item, const char *path, siz
 static firn_status select_attribute(jinja_eval *e, jinja_value item, jinja_value attribute, jinja_value otherwise,
                                     jinja_value *out)
 {
-    if (!given(attribute)) {
+    if (!jinja_given(attribute)) {
         *out = item;
         return FIRN_OK;
     }
     if (attribute.type == JINJA_STRING)
         return follow(e, item, attribute.string->data, attribute.string->size, otherwise, out);
     FIRN_TRY(firn_jinja_item(e, item, attribute, out));
-    if (out->type == JINJA_UNDEFINED && given(otherwise))
+    if (out->type == JINJA_UNDEFINED && jinja_given(otherwise))
         *out = otherwise;
     return FIRN_OK;
 }
@@ -107,14 +98,6 @@ static firn_status iterator(jinja_eval *e, size_t n, const char *label, jinja_va
     FIRN_TRY(firn_jinja_list(e, JINJA_ITERATOR, n, out));
     out->list->label = label;
     return FIRN_OK;
-}
-
-static firn_status finish(jinja_eval *e, firn_text *text, firn_status status, jinja_value *out)
-{
-    if (status == FIRN_OK)
-        return firn_jinja_take(e, text, out);
-    firn_text_free(text);
-    return status;
 }
 
 NATIVE(filter_list)
@@ -185,8 +168,8 @@ NATIVE(filter_join)
     (void)raw;
     FIRN_TRY(firn_jinja_iterate(e, self, &list));
     firn_jinja_text(e, &text);
-    return finish(e, &text, join(e, &text, list, arg[0].type == JINJA_MISSING ? jinja_undefined(NULL) : arg[0], arg[1]),
-                  out);
+    return firn_jinja_finish(
+        e, &text, join(e, &text, list, arg[0].type == JINJA_MISSING ? jinja_undefined(NULL) : arg[0], arg[1]), out);
 }
 
 NATIVE(filter_items)
@@ -399,7 +382,7 @@ NATIVE(filter_batch)
     if (n <= 0)
         return firn_jinja_fail(e, "batch takes a size of at least 1");
     FIRN_TRY(firn_jinja_iterate(e, self, &list));
-    const size_t size = (size_t)n < list->n || given(arg[1]) ? (size_t)n : list->n + !list->n;
+    const size_t size = (size_t)n < list->n || jinja_given(arg[1]) ? (size_t)n : list->n + !list->n;
     const size_t n_batches = list->n / size + (list->n % size != 0);
     FIRN_TRY(iterator(e, n_batches, "generator", out));
     for (size_t b = 0; b < n_batches; b++) {
@@ -407,7 +390,7 @@ NATIVE(filter_batch)
         jinja_value row;
         if (size > e->limits.memory / sizeof row)
             return firn_jinja_fail(e, "batch's size is too large");
-        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, given(arg[1]) ? size : here, &row));
+        FIRN_TRY(firn_jinja_list(e, JINJA_LIST, jinja_given(arg[1]) ? size : here, &row));
         for (size_t i = 0; i < row.list->n; i++)
             row.list->items[i] = i < here ? list->items[b * size + i] : arg[1];
         out->list->items[b] = row;
@@ -430,7 +413,7 @@ NATIVE(filter_slice)
     size_t at = 0;
     for (size_t s = 0; s < (size_t)n; s++) {
         const size_t here = each + (s < more);
-        const bool filled = given(arg[1]) && s >= more && more;
+        const bool filled = jinja_given(arg[1]) && s >= more && more;
         jinja_value column;
         FIRN_TRY(firn_jinja_list(e, JINJA_LIST, here + filled, &column));
         for (size_t i = 0; i < here; i++)
@@ -474,7 +457,7 @@ NATIVE(filter_map)
             else
                 return firn_jinja_fail(e, "map has no such named argument");
         }
-        if (!given(attribute))
+        if (!jinja_given(attribute))
             return firn_jinja_fail(e, "map requires a filter argument");
     } else {
         const jinja_string *name;

@@ -1,6 +1,6 @@
 /* strftime_now: strftime with English names, and glibc's flags - _ 0 ^. Its own, since the C library's follows the
  * locale. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The engine's face (jinja.h): compiling a template and rendering it. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 void firn_spans_init(firn_spans *spans, firn_context *ctx)
 {

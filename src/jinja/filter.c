@@ -1,26 +1,10 @@
-/* Filters of one value or text: value | name(arguments). Those of sequences are in jinja_sequence.c. */
-#include "text/jinja_impl.h"
+/* Filters of one value or text: value | name(arguments). Those of sequences are in sequence.c, of HTML in
+ * markup.c. */
+#include "jinja/eval.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#define NATIVE(name)                                                                                                   \
-    static firn_status name(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,            \
-                            jinja_value *out)
-
-static bool given(jinja_value v)
-{
-    return v.type != JINJA_MISSING && v.type != JINJA_NONE;
-}
-
-static firn_status finish(jinja_eval *e, firn_text *text, firn_status status, jinja_value *out)
-{
-    if (status == FIRN_OK)
-        return firn_jinja_take(e, text, out);
-    firn_text_free(text);
-    return status;
-}
 
 /* ---- one value ---- */
 
@@ -63,37 +47,6 @@ NATIVE(filter_default)
         return arg[0].type == JINJA_MISSING ? firn_jinja_view(e, "", 0, out) : FIRN_OK;
     }
     *out = self;
-    return FIRN_OK;
-}
-
-NATIVE(filter_escape)
-{
-    firn_text text;
-    jinja_value s;
-
-    (void)arg, (void)raw;
-    FIRN_TRY(firn_jinja_to_string(e, self, &s));
-    *out = s;
-    if (s.type == JINJA_STRING && s.flag)
-        return FIRN_OK;
-    firn_jinja_text(e, &text);
-    FIRN_TRY(finish(e, &text, firn_jinja_escape(e, &text, s.string), out));
-    out->flag = 1;
-    return FIRN_OK;
-}
-
-NATIVE(filter_forceescape)
-{
-    FIRN_TRY(firn_jinja_to_string(e, self, &self));
-    self.flag = 0;
-    return filter_escape(e, self, arg, raw, out);
-}
-
-NATIVE(filter_safe)
-{
-    (void)arg, (void)raw;
-    FIRN_TRY(firn_jinja_to_string(e, self, out));
-    out->flag = 1;
     return FIRN_OK;
 }
 
@@ -292,7 +245,7 @@ NATIVE(filter_urlencode)
 
     (void)arg, (void)raw;
     firn_jinja_text(e, &text);
-    return finish(e, &text, urlencode(e, &text, self), out);
+    return firn_jinja_finish(e, &text, urlencode(e, &text, self), out);
 }
 
 /* ---- texts ---- */
@@ -337,8 +290,8 @@ NATIVE(filter_indent)
         FIRN_TRY(firn_jinja_binary(e, JINJA_T_MUL, by, jinja_int(width), &by));
     }
     firn_jinja_text(e, &text);
-    return finish(e, &text, indent(e, &text, s.string, by.string, firn_jinja_truth(arg[1]), firn_jinja_truth(arg[2])),
-                  out);
+    return firn_jinja_finish(
+        e, &text, indent(e, &text, s.string, by.string, firn_jinja_truth(arg[1]), firn_jinja_truth(arg[2])), out);
 }
 
 NATIVE(filter_title)
@@ -503,7 +456,7 @@ NATIVE(filter_wordwrap)
     FIRN_TRY(firn_jinja_int_arg(e, arg[0], "wordwrap's width", 79, &width));
     if (width <= 0)
         return firn_jinja_fail(e, "wordwrap takes a width of at least 1");
-    if (!given(newline))
+    if (!jinja_given(newline))
         FIRN_TRY(firn_jinja_view(e, "\n", 1, &newline));
     if (self.type != JINJA_STRING || newline.type != JINJA_STRING)
         return firn_jinja_fail(e, "wordwrap takes strings");
@@ -517,7 +470,7 @@ NATIVE(filter_wordwrap)
             status = wrap_line(e, &text, &line, width, arg[1].type == JINJA_MISSING || firn_jinja_truth(arg[1]),
                                arg[3].type == JINJA_MISSING || firn_jinja_truth(arg[3]), newline.string);
     }
-    return finish(e, &text, status, out);
+    return firn_jinja_finish(e, &text, status, out);
 }
 
 NATIVE(filter_wordcount)
@@ -546,11 +499,8 @@ const jinja_row firn_jinja_filters[] = {
     {"count", filter_length, "", 0},
     {"d", filter_default, "default_value boolean", 0},
     {"default", filter_default, "default_value boolean", 0},
-    {"e", filter_escape, "", 0},
-    {"escape", filter_escape, "", 0},
     {"filesizeformat", filter_filesizeformat, "binary", 0},
     {"float", filter_float, "default", 0},
-    {"forceescape", filter_forceescape, "", 0},
     {"format", filter_format, NULL, 0},
     {"indent", filter_indent, "width first blank", 0},
     {"int", filter_int, "default base", 0},
@@ -558,7 +508,6 @@ const jinja_row firn_jinja_filters[] = {
     {"lower", firn_jinja_lower, "", 0},
     {"replace", filter_replace, "old new count", 2},
     {"round", filter_round, "precision method", 0},
-    {"safe", filter_safe, "", 0},
     {"string", filter_string, "", 0},
     {"title", filter_title, "", 0},
     {"tojson", firn_jinja_tojson, "ensure_ascii indent separators sort_keys", 0},
@@ -581,7 +530,11 @@ const jinja_row *firn_jinja_find_row(const jinja_row *rows, const jinja_string *
 
 const jinja_row *firn_jinja_find_filter(const jinja_string *name)
 {
-    const jinja_row *row = firn_jinja_find_row(firn_jinja_filters, name);
+    static const jinja_row *const tables[] = {firn_jinja_filters, firn_jinja_sequence_filters,
+                                              firn_jinja_markup_filters};
+    const jinja_row *row = NULL;
 
-    return row ? row : firn_jinja_find_row(firn_jinja_sequence_filters, name);
+    for (size_t i = 0; !row && i < sizeof tables / sizeof *tables; i++)
+        row = firn_jinja_find_row(tables[i], name);
+    return row;
 }

@@ -1,5 +1,5 @@
-/* The values of the Jinja engine: making, comparing, looking inside. See jinja_impl.h for their layout. */
-#include "text/jinja_impl.h"
+/* The values of the Jinja engine: making, comparing, looking inside. See value.h for their layout. */
+#include "jinja/eval.h"
 
 #include <math.h>
 #include <string.h>
@@ -100,6 +100,14 @@ firn_status firn_jinja_take(jinja_eval *e, firn_text *text, jinja_value *out)
 
     if (status == FIRN_OK)
         status = firn_jinja_string(e, firn_text_cstr(text), text->size, out);
+    firn_text_free(text);
+    return status;
+}
+
+firn_status firn_jinja_finish(jinja_eval *e, firn_text *text, firn_status status, jinja_value *out)
+{
+    if (status == FIRN_OK)
+        return firn_jinja_take(e, text, out);
     firn_text_free(text);
     return status;
 }

@@ -1,11 +1,7 @@
 /* Functions that every template sees: those of jinja2, and raise_exception and strftime_now of transformers. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 #include <string.h>
-
-#define NATIVE(name)                                                                                                   \
-    static firn_status name(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,            \
-                            jinja_value *out)
 
 enum { MAX_RANGE = 100000 }; /* the sandbox's */
 

@@ -1,5 +1,5 @@
-/* Character classes and case mappings of Python's str, over the generated tables of jinja_unicode.h. */
-#include "text/jinja_impl.h"
+/* Character classes and case mappings of Python's str, over the generated tables of unicode_ranges.h. */
+#include "jinja/value.h"
 
 typedef struct {
     uint32_t first, last;
@@ -14,7 +14,7 @@ typedef struct {
     uint32_t code, to[3]; /* ends with 0 */
 } case_special;
 
-#include "text/jinja_unicode.h"
+#include "jinja/unicode_ranges.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 

@@ -1,9 +1,5 @@
 /* Tests: value is name(argument). */
-#include "text/jinja_impl.h"
-
-#define NATIVE(name)                                                                                                   \
-    static firn_status name(jinja_eval *e, jinja_value self, const jinja_value *arg, const jinja_args *raw,            \
-                            jinja_value *out)
+#include "jinja/eval.h"
 
 /* A test that needs nothing but the value. */
 #define SIMPLE(name, condition)                                                                                        \

@@ -1,5 +1,5 @@
 /* The filter tojson: JSON as Python's json.dumps writes it, with the options that transformers passes on. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 #include <math.h>
 #include <string.h>

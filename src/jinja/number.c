@@ -1,6 +1,6 @@
 /* Arithmetic as Python does it: / gives floats, // and % round down, ** of whole numbers stays whole. Whole numbers
  * have 64 bits here; what would pass them is an error, never a wrapped number. */
-#include "text/jinja_impl.h"
+#include "jinja/eval.h"
 
 #include <errno.h>
 #include <math.h>
