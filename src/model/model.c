@@ -141,15 +141,18 @@ bool firn_model_serves(const firn_model *m, const char *name)
 
 static firn_status find_arch(firn_context *ctx, firn_model *m)
 {
-    firn_string name = {NULL, 0}, type = {"model", 5};
+    firn_string name = {"", 0}, type = {"model", 5};
     firn_text list;
 
     FIRN_TRY(firn_gguf_get_string(ctx, m->gguf, "general.type", false, &type));
-    if (type.size == 6 && memcmp(type.data, "mmproj", 6) == 0)
+    FIRN_TRY(firn_gguf_get_string(ctx, m->gguf, "general.architecture", false, &name));
+    const bool mmproj = type.size == 6 && memcmp(type.data, "mmproj", 6) == 0;
+    if (mmproj || (name.size == 4 && memcmp(name.data, "clip", 4) == 0))
         return firn_fail(
             ctx, FIRN_ERR_FORMAT,
-            "this GGUF file is the part of a model that reads images or sound (general.type is 'mmproj'), not "
-            "the language model that it belongs to; images and sound are not supported");
+            "this GGUF file is the part of a model that reads images or sound (%s), not the language model that it "
+            "belongs to; images and sound are not supported",
+            mmproj ? "general.type is 'mmproj'" : "general.architecture is 'clip'");
     if (type.size != 5 || memcmp(type.data, "model", 5) != 0)
         return firn_fail(ctx, FIRN_ERR_FORMAT, "this GGUF file holds no model: general.type is '%.*s'",
                          (int)(type.size < 32 ? type.size : 32), type.data);
@@ -258,7 +261,7 @@ static bool factor_served(const firn_model *m, firn_tensor_id id)
 const char *firn_model_warning(const firn_model *m, int i)
 {
     const char *all[3] = {NULL};
-    bool factors = false, stacks = false;
+    bool factors = false, stacks = false, towers = false;
     int n = 0;
 
     for (int64_t layer = 0; m && layer < m->hp.n_layer; layer++)
@@ -273,6 +276,12 @@ const char *firn_model_warning(const firn_model *m, int i)
     if (stacks)
         all[n++] = "llama.cpp does not load files that keep experts apart; an adapter trained here fits the same model "
                    "with its experts stacked";
+    for (size_t t = 0; m && t < firn_gguf_n_tensors(m->gguf); t++)
+        towers |= firn_model_tower(firn_gguf_tensor_at(m->gguf, t)->name);
+    if (towers)
+        all[n++] =
+            "the file also holds what reads images or sound (tensors v., a., mm.), which is not run here; llama.cpp "
+            "has that in a file of its own and does not load this one";
     return i >= 0 && i < n ? all[i] : NULL;
 }
 

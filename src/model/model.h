@@ -147,6 +147,10 @@ float firn_model_temperature(const firn_model *model, int64_t position);
 /* wanted.c: finds every tensor that the architecture asks for, and refuses one that nothing asks for. */
 firn_status firn_model_want_all(firn_context *ctx, firn_model *model);
 
+/* Whether a tensor of that name is part of what reads images (v.), sound (a.) or joins them to the model (mm.), as in
+ * llama.cpp's mmproj files; a few files hold them beside the language model. */
+bool firn_model_tower(const char *name);
+
 /* Where a tensor of that name belongs: its block (-1: outside) and id (FIRN_T_COUNT outside the blocks). NULL when the
  * model has none of that name. *bias: a bias or a
  * factor, not a weight. */

@@ -289,13 +289,19 @@ static bool begins(const char *text, const char *start)
     return start && strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Blocks past n_layer predict further tokens and do not run; nor do a block's idle tensors. */
+bool firn_model_tower(const char *name)
+{
+    return begins(name, "v.") || begins(name, "a.") || begins(name, "mm.");
+}
+
+/* Blocks past n_layer predict further tokens and do not run; nor do a block's idle tensors, nor what reads images or
+ * sound. */
 static bool skipped(const firn_model *m, const char *name)
 {
     char *end;
 
-    if (strncmp(name, "blk.", 4) != 0)
-        return false;
+    if (!begins(name, "blk."))
+        return firn_model_tower(name);
     const long i = strtol(name + 4, &end, 10);
     if (end == name + 4 || *end != '.' || i < 0)
         return false;

@@ -1,11 +1,7 @@
 /* Every architecture on a small random model of it (`firn init --like tiny-...`): gradients against differences of the
  * loss, the key/value cache against whole passes, the forms in which files come (fused products, prediction blocks,
  * arrays per block, long and short rotary factors), the router's rules, sentences for what is refused. */
-#include "unit/model.h"
-
-#include "model/random_model.h"
-
-#include <stdlib.h>
+#include "unit/rewriting.h"
 
 static const char *const cases[] = {"glm4moe",        "gpt-oss-mxfp4", "granitemoe",  "qwen2moe",     "afmoe",
                                     "exaone-moe",     "glm-dsa",       "qwen35moe",   "qwen3next-in", "lfm2moe",
@@ -48,16 +44,6 @@ static const firn_random_shape *next_tiny(int *i)
         if (strncmp(s->name, "tiny", 4) == 0)
             return s;
     return NULL;
-}
-
-static const char *draw(const char *shape)
-{
-    firn_context *ctx = firn_context_create(NULL);
-    const char *path = in_scratch("model.gguf");
-
-    OK(ctx, firn_random_model_write(ctx, firn_random_shape_find(shape), 0, FIRN_F32, 3, path, NULL));
-    firn_context_destroy(ctx);
-    return path;
 }
 
 /* Every architecture of the list has a small shape and a real one. */
@@ -201,31 +187,6 @@ static void test_slopes(void **state)
 
 /* ---- logits ---- */
 
-/* Logits of the first n tokens as one document, `stride` positions from one to the next: [n_vocab, n]. */
-static float *strided_logits(const char *path, int n, int stride)
-{
-    fixture f;
-    firn_session *session;
-
-    open_at(&f, path, NULL, 1);
-    float *logits = malloc(sizeof(float) * (size_t)(n * f.model->hp.n_vocab));
-    for (int i = 0; i < n; i++) {
-        f.position[i] = i * stride;
-        f.first[i] = 0;
-    }
-    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, NULL, &(firn_session_params){.n_tokens = n}, &session));
-    const firn_batch batch = batch_of(&f, n);
-    OK(f.ctx, firn_session_logits(session, &batch, logits));
-    firn_session_destroy(session);
-    close_fixture(&f);
-    return logits;
-}
-
-static float *logits_of(const char *path, int n)
-{
-    return strided_logits(path, n, 1);
-}
-
 /* A prompt, then token by token: the same as a whole pass. */
 static void check_generator(const char *path)
 {
@@ -278,62 +239,6 @@ static void test_long_factors(void **state)
 
 /* ---- files in other forms ---- */
 
-/* A model in F32 that is taken apart and put together otherwise. */
-typedef struct {
-    char name[64];
-    int n_dims;
-    int64_t ne[FIRN_MAX_DIMS];
-    float *data;
-} part;
-
-typedef struct {
-    firn_context *ctx;
-    firn_gguf *gguf;
-    firn_gguf_writer *out;
-    part parts[256];
-    int n;
-} rewriting;
-
-static void rewrite_begin(rewriting *r, const char *path)
-{
-    memset(r, 0, sizeof *r);
-    r->ctx = firn_context_create(NULL);
-    OK(r->ctx, firn_gguf_open(r->ctx, path, &r->gguf));
-    OK(r->ctx, firn_gguf_writer_create(r->ctx, &r->out));
-    for (size_t i = 0; i < firn_gguf_n_kv(r->gguf); i++)
-        OK(r->ctx, firn_gguf_put_kv(r->out, firn_gguf_kv_at(r->gguf, i)));
-    for (size_t i = 0; i < firn_gguf_n_tensors(r->gguf); i++) {
-        const firn_gguf_tensor *t = firn_gguf_tensor_at(r->gguf, i);
-        part *p = &r->parts[r->n++];
-        assert_int_equal(t->type, FIRN_F32);
-        snprintf(p->name, sizeof p->name, "%s", t->name);
-        p->n_dims = t->n_dims;
-        memcpy(p->ne, t->ne, sizeof p->ne);
-        p->data = malloc(t->size);
-        memcpy(p->data, t->data, t->size);
-    }
-}
-
-static part *find(rewriting *r, const char *name)
-{
-    for (int i = 0; i < r->n; i++)
-        if (strcmp(r->parts[i].name, name) == 0)
-            return &r->parts[i];
-    return NULL;
-}
-
-static int64_t count(const part *p)
-{
-    return p->ne[0] * p->ne[1] * p->ne[2] * p->ne[3];
-}
-
-static void drop(part *p)
-{
-    free(p->data);
-    p->name[0] = 0;
-    p->data = NULL;
-}
-
 /* The second part's rows behind the first's, matrix by matrix (or values, vector by vector); the result is named
  * `name`. */
 static void join(rewriting *r, const char *first, const char *second, const char *name)
@@ -372,37 +277,6 @@ static void join_blocks(rewriting *r, const char *first, const char *second, con
 
     for (int i = 0; i < 8; i++)
         join(r, block_name(a, i, first), block_name(b, i, second), block_name(c, i, name));
-}
-
-static const char *rewrite_end(rewriting *r, const char *to)
-{
-    const char *path = in_scratch(to);
-
-    for (int i = 0; i < r->n; i++)
-        if (r->parts[i].data)
-            OK(r->ctx, firn_gguf_add_tensor(r->out, r->parts[i].name, FIRN_F32, r->parts[i].n_dims, r->parts[i].ne));
-    OK(r->ctx, firn_gguf_writer_begin(r->out, path));
-    for (int i = 0; i < r->n; i++)
-        if (r->parts[i].data)
-            OK(r->ctx, firn_gguf_writer_data(r->out, r->parts[i].data, sizeof(float) * (size_t)count(&r->parts[i])));
-    OK(r->ctx, firn_gguf_writer_finish(r->out));
-    for (int i = 0; i < r->n; i++)
-        free(r->parts[i].data);
-    firn_gguf_writer_destroy(r->out);
-    firn_gguf_close(r->gguf);
-    firn_context_destroy(r->ctx);
-    return path;
-}
-
-static void same_logits(const char *a, const char *b)
-{
-    float *x = logits_of(a, N), *y = logits_of(b, N);
-
-    const double error = nmse(y, x, N * 512);
-    if (!(error < 1e-12))
-        fail_msg("%s: logits differ by %.1e", b, error);
-    free(x);
-    free(y);
 }
 
 static void test_fused(void **state)
@@ -462,16 +336,6 @@ static void test_blocks_that_do_not_rotate(void **state)
     rewrite_begin(&r, draw("tiny-granite"));
     OK(r.ctx, firn_gguf_put_bool(r.out, "granite.rope.scaling.finetuned", false));
     assert_true(position_effect(rewrite_end(&r, "granite.gguf")) == 0);
-}
-
-static void add_vector(rewriting *r, const char *name, int64_t n, const float *values)
-{
-    part *p = &r->parts[r->n++];
-
-    assert_true(r->n <= (int)(sizeof r->parts / sizeof *r->parts));
-    *p = (part){.n_dims = 1, .ne = {n, 1, 1, 1}, .data = malloc(sizeof(float) * (size_t)n)};
-    snprintf(p->name, sizeof p->name, "%s", name);
-    memcpy(p->data, values, sizeof(float) * (size_t)n);
 }
 
 /* Matrices divided by powers of two, which `.scale` tensors beside them bring back: the same numbers. */
@@ -864,10 +728,6 @@ static void test_refused(void **state)
     refused_u32("tiny-gemma4-e", "gemma4.attention.shared_kv_layers", 3, "shared_kv_layers is 3: of the last two");
     refused_u32("tiny-gemma4-e", "gemma4.attention.shared_kv_layers", 6, "shared_kv_layers is 6: of the last two");
     refused_u32("tiny-gemma4-e", "gemma4.attention.shared_kv_layers", 0, "blk.4.attn_k.weight is missing");
-    rewriting mmproj;
-    rewrite_begin(&mmproj, draw("tiny-qwen3"));
-    OK(mmproj.ctx, firn_gguf_put_string(mmproj.out, "general.type", "mmproj", 6));
-    model_refused(rewrite_end(&mmproj, "refused.gguf"), "the part of a model that reads images or sound");
     refused_u32("tiny-qwen35", "qwen35.ssm.conv_kernel", 9, "filters of 9 taps; 2 to 8 are supported");
     refused_u32("tiny-qwen35", "qwen35.ssm.group_count", 4, "states of 32 in 6 heads of 4 groups over 192 channels");
     refused_u32("tiny-qwen35", "qwen35.ssm.state_size", 16, "keys of 16 and values of 32, which must be the same");
