@@ -1,7 +1,10 @@
 /* Data sets as firn reads them: files, folders and standard input in every format (docs/data.md), as samples of tokens.
  *
- *     firn_dataset_options o = {.size = sizeof o, .sources = (const char *[]){"chats.jsonl"}, .n_sources = 1, .context
- * = 512}; firn_dataset *d; firn_dataset_open(language, &o, &d); for (int64_t i = 0; i < firn_dataset_count(d); i++) {
+ *     firn_dataset_options o = {.size = sizeof o, .sources = (const char *[]){"chats.jsonl"}, .n_sources = 1,
+ *                               .context = 512};
+ *     firn_dataset *d;
+ *     firn_dataset_open(language, &o, &d);
+ *     for (int64_t i = 0; i < firn_dataset_count(d); i++) {
  *         firn_dataset_sample s = {.size = sizeof s};
  *         firn_dataset_at(d, i, &s);
  *         firn_dataset_tokens(d, i, tokens, trained);

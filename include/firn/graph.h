@@ -2,8 +2,8 @@
  *
  *     graph   tensors in build order; shapes are checked as nodes are added
  *     plan    a graph on a device: dead nodes dropped, memory laid out by liveness, launches prepared. Its sizes are
- * known before anything is allocated. Immutable. exec    a plan with memory: an arena, a workspace, and the bindings of
- * its slots. Cheap; many may share one plan.
+ *             known before anything is allocated. Immutable.
+ *     exec    a plan with memory: an arena, a workspace, and the bindings of its slots. Cheap; many may share one plan.
  *
  * Tensors follow ggml: up to 4 dimensions, ne innermost first, byte strides nb, views. Tensors whose contents come from
  * outside and change from run to run (weights, ids, positions) are slots; nodes that the caller wants to keep are

@@ -134,7 +134,7 @@ FIRN_API firn_tensor *firn_ssm_scan(firn_graph *g, firn_tensor *c, firn_tensor *
                                     firn_tensor *step, firn_tensor *first, firn_tensor *state, bool tiled,
                                     firn_tensor **last_state);
 
-/* ---- matrix products: see design.md, "Tensors, graphs, gradients" ---- */
+/* ---- matrix products ---- */
 /* w [k, m, B', C'] any format, x [k, n, B, C] -> [m, n, B, C]; w is repeated over B and C */
 FIRN_API firn_tensor *firn_mul_mat(firn_graph *g, firn_tensor *w, firn_tensor *x);
 /* a [k, r] any format, b [p, r] F32 with any strides -> [k, p] = sum over r of a[:,r] b[:,r]'; 4-D, a repeated over B,

@@ -1,10 +1,8 @@
 /* Formatted text: the % operator and str.format, as CPython does each. */
 #include "jinja/eval.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_PRECISION = 400 };

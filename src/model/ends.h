@@ -1,13 +1,12 @@
 /* The two ends of a model: the embedding in front of the blocks, and the head behind them.
  *
  *     x[:,t] = embedding_scale token_embd[:, tokens[t]]
- *     h = output_norm(x[:, pick[i]]);  logits[:,i] = (output h (+ LoRA)) / logit_scale;  loss[i] = -log
- * softmax(logits[:,i])[target[i]]
+ *     h = output_norm(x[:, pick[i]]);  logits[:,i] = (output h (+ LoRA)) / logit_scale
+ *     loss[i] = -log softmax(logits[:,i])[target[i]]
  *
  * Where each block has inputs of its own, P values of a token (per_layer_* in the file):
  *
- *     p[:,l,t] = (norm(layer_proj x[:,t] / sqrt(n_embd))[block l] + sqrt(P) layer_embd[:, tokens[t]][block l]) /
- * sqrt(2)
+ *     p[:,l,t] = (norm(layer_proj x[:,t] / sqrt(n_embd))[block l] + sqrt(P) layer_embd[:, tokens[t]][block l]) / sqrt(2)
  *
  * The head works on `chunk` picked rows at a time, so that logits [n_vocab, n_tokens] never exist whole, and tokens
  * without a target cost nothing. Rows that fill up the last chunk pick row n_tokens, which is there for them. The chunk

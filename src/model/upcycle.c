@@ -1,9 +1,9 @@
 /* A dense model -> its sibling with experts:
  *     blk.N.ffn_{gate,up,down}.weight [k, m]  ->  blk.N.ffn_{gate,up,down}_exps.weight [k, m, n_expert], the same
- * packed bytes n_expert times
+ *                                                 packed bytes n_expert times
  *                                             +   blk.N.ffn_gate_inp.weight [n_embd, n_expert] F32, small and random
- *                                             +   blk.N.exp_probs_b.bias [n_expert] F32, zeros, where the sibling has
- * it Everything else is copied; keys change their prefix where the sibling has a name of its own. The chosen experts'
+ *                                             +   blk.N.exp_probs_b.bias [n_expert] F32, zeros, where the sibling has it
+ * Everything else is copied; keys change their prefix where the sibling has a name of its own. The chosen experts'
  * weights sum to 1 and all experts are alike, so the sum over them is the dense feed-forward whatever the router says.
  * That holds only where router weights are renormalized. */
 #include "model/upcycle.h"

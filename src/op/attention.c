@@ -14,11 +14,15 @@
  * range), from which ATTENTION_BACK recomputes p. firn_attention returns the view of y.
  *
  * ATTENTION_BACK(q, k, v, range, y, dy, sinks) -> dq | dk | dv | dsinks, flat, each of its source's shape; y is the
- * flat forward result, dy [hv, H, n_q] contiguous (more may follow it): p_j = exp(s_j - lse),  D = y . dy,  ds_j = p_j
- * (dy . v_j - D) (with soft-cap times 1 - (s_j/c)^2) dq = scale sum_j ds_j k_j;  dk_j = scale sum over its heads and t
- * of ds_j q;  dv_j = the same of p_j dy dsinks[h] = -sum over t of exp(sinks[h] - lse) D One writer per element: items
- * are (g, block of queries) for dq, then (g, block of keys) for dk and dv, then the sinks. Scores are computed in both
- * passes, once for dq and once for dk and dv.
+ * flat forward result, dy [hv, H, n_q] contiguous (more may follow it):
+ *
+ *     p_j = exp(s_j - lse),  D = y . dy,  ds_j = p_j (dy . v_j - D)    (with soft-cap times 1 - (s_j/c)^2)
+ *     dq = scale sum over j of ds_j k_j
+ *     dk_j = scale sum over its heads and t of ds_j q;  dv_j = the same sum of p_j dy
+ *     dsinks[h] = -sum over t of exp(sinks[h] - lse) D
+ *
+ * One writer per element: items are (g, block of queries) for dq, then (g, block of keys) for dk and dv, then the
+ * sinks. Scores are computed in both passes, once for dq and once for dk and dv.
  *
  * A range that leaves [0, n_kv] is reported, and cut to it. params.f: scale, soft-cap (0: none). */
 #include "op/attention.h"

@@ -2,7 +2,8 @@
  * `at`:
  *
  *     factor    min(1, clip / norm), 1 where clip is 0; NaN where the norm is not finite: OPT_STEP_ADAMW and _SGD
- * change nothing then norm      sqrt(sum x^2), its float, and behind it the rest, so that both add up to it in double
+ *               change nothing then
+ *     norm      sqrt(sum x^2), its float, and behind it the rest, so that both add up to it in double
  *
  *   state  F32 [n], contiguous, a slot; the result is its new contents
  *   x      F32, contiguous

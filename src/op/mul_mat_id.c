@@ -3,11 +3,11 @@
  *     y[:,s,t] = W[:,:,ids[s,t]]' x[:, s mod s', t]
  *
  *   w      [k, m, n_expert]       any weight format, rows dense
- *   x      [k, s', n_tokens]      F32, s' divides n_used (1: all slots of a token share a row; n_used: each has its
- * own) ids    [n_used, n_tokens]     I32, any strides (usually a view of a sort); an expert may occur twice in a token
- *   table  [n_expert]             I64, optional: where each expert lies, in bytes from w's data (slots of a cache):
- * inside w, at a multiple of firn_type_align; entries of experts that no id names may be anything y      [m, n_used,
- * n_tokens]  F32
+ *   x      [k, s', n_tokens]      F32, s' divides n_used (1: all slots of a token share a row; n_used: each has its own)
+ *   ids    [n_used, n_tokens]     I32, any strides (usually a view of a sort); an expert may occur twice in a token
+ *   table  [n_expert]             I64, optional: where each expert lies, in bytes from w's data (slots of a cache): inside
+ *                                 w, at a multiple of firn_type_align; entries of experts that no id names may be anything
+ *   y      [m, n_used, n_tokens]  F32
  *
  * MUL_MAT_ID_BACK(w, dy, ids) -> dx[:,s,t] = W[:,:,ids[s,t]] dy[:,s,t], [k, n_used, n_tokens]: one row per slot. Where
  * slots shared a row of x, the gradient rule sums over them (SUM_SLOTS).

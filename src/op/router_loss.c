@@ -3,11 +3,15 @@
  * ROUTER_BALANCE(probs, ids, weights) -> L = E sum over e of f_e P_e          (Fedus et al. 2021, equations 4 to 6)
  *     f_e = sum over the slots (s, t) with ids[s,t] = e of w_t, over n_used W    the part of the slots that e received
  *     P_e = sum over t of w_t probs[e,t], over W                                 its mean probability;  W = sum of w_t
- *     With n_used = 1 this is the Switch Transformer's loss; with more, f still sums to 1 (as in Megatron-LM), so that
- * 1 means even whatever n_used is. Hugging Face transformers lets f sum to n_used: n_used times this. dprobs[e,t] = dL
- * E f_e w_t / W: f counts choices, which have no slope. ROUTER_BALANCE_BACK(ids, dL, weights) -> dprobs; params: E [0,
- * 2). ROUTER_Z(logits, weights) -> L = sum over t of w_t z_t^2, over W;  z_t = ln sum over e of e^logits[e,t] (Zoph et
- * al. 2022, equation 5).  ROUTER_Z_BACK(logits, dL, weights):  dlogits[e,t] = dL 2 w_t z_t softmax_e,t / W.
+ *     With n_used = 1 this is the Switch Transformer's loss; with more, f still sums to 1 (as in Megatron-LM), so that 1
+ *     means even whatever n_used is. Hugging Face transformers lets f sum to n_used: n_used times this.
+ * ROUTER_BALANCE_BACK(ids, dL, weights) -> dprobs; params: E [0, 2).
+ *     dprobs[e,t] = dL E f_e w_t / W: f counts choices, which have no slope.
+ *
+ * ROUTER_Z(logits, weights) -> L = sum over t of w_t z_t^2, over W            (Zoph et al. 2022, equation 5)
+ *     z_t = ln sum over e of e^logits[e,t]
+ * ROUTER_Z_BACK(logits, dL, weights) -> dlogits
+ *     dlogits[e,t] = dL 2 w_t z_t softmax_e,t / W
  *
  *   probs, logits  [E, n_tokens]       F32, rows dense
  *   ids            [n_used, n_tokens]  I32, any strides; one that names no expert is reported and counts for nobody

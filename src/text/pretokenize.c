@@ -1,9 +1,9 @@
 /* Pre-tokenizers: one table row each, at the end of this file.
  *
  * A row is a list of stages; each cuts the pieces that the stage before it left, into its matches and the gaps between
- * them. What a stage matches was published by each model as a regular expression; how llama.cpp reads those expressions
- * is architectures.md, sections 6.3 and 6.4. A text is first written as its *kinds*, one byte a character: ASCII is
- * itself, other White_Space is 0x0B, and the rest shrinks to its Unicode class. On kinds a stage is
+ * them. What a stage matches was published by each model as a regular expression, which is read as llama.cpp reads it.
+ * A text is first written as its *kinds*, one byte a character: ASCII is itself, other White_Space is 0x0B, and the rest
+ * shrinks to its Unicode class. On kinds a stage is
  *     a scanner by hand   for the expressions that llama.cpp scans by hand with full Unicode classes, and
  *     a PCRE2 pattern     for the others; \p{L} is a class of bytes here, so that \p{Lu} and kin do not exist;
  * and where an expression names code points, it is a run of characters in a table of ranges.

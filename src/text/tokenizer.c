@@ -1,4 +1,4 @@
-/* Text to ids and back (architectures.md, section 6.2):
+/* Text to ids and back:
  *     special tokens are cut out of the text (special.c); each raw fragment between them is cut into words, by the
  *     pre-tokenizer (pretokenize.c) or before spaces that no token bridges; each word is merged to tokens (merge.c).
  * A word that came before in the same call is copied from where its ids lie already. */

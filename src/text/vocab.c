@@ -1,4 +1,4 @@
-/* Reads a vocabulary from tokenizer.ggml.* (architectures.md, section 6.1): tokens, merges, special tokens, and what
+/* Reads a vocabulary from tokenizer.ggml.*: tokens, merges, special tokens, and what
  * llama.cpp corrects in files on its way. Nothing in the file is trusted: every id, type and length is checked. */
 #include "text/vocab.h"
 #include "text/unicode.h"

@@ -138,7 +138,7 @@ struct family {
     void (*cases)(case_list *list, const family *f);
     void (*perf)(case_list *list, const family *f); /* NULL: not measured */
     double bound;                                   /* normalized mean squared error of the result */
-    bool formats; /* promised for every weight format of design.md section 4, else F32 alone */
+    bool formats; /* promised for every weight format of formats.def, else F32 alone */
     bool linear;  /* in each of its float sources: <f(x), u> = <x, f'(u)> is checked as well */
 };
 
