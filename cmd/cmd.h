@@ -14,8 +14,9 @@ enum { CMD_CHAT_CONTEXT = 8192 }; /* tokens of a conversation, where the model k
 /* One option. A NULL name ends the list. */
 typedef struct {
     const char *name; /* "--steps"; a short one may stand before it: "-n,--tokens" */
-    char kind;        /* 's' string, 'i' int64, 'f' double, 'b' flag, 'l' repeatable string */
-    void *value;      /* const char **, int64_t *, double *, bool *, cmd_list * */
+    char kind;   /* 's' string, 'i' int64, 'd' steps or a time (train/cadence.h), 'f' double, 'b' flag, 'l' repeatable
+                    string */
+    void *value; /* const char **, int64_t *, double *, bool *, cmd_list * */
     const char *meta; /* "N"; values that shells complete: "cosine|linear|constant"; NULL for a flag */
     const char *help; /* one line */
     double min, max;  /* numbers: the allowed range, checked when min < max */

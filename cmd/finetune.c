@@ -211,9 +211,8 @@ static int finetune(int argc, char **argv, firn_train_options *options, firn_are
          "options from a file: an object of them by name, or a run's run.json; those on the command line win", 0, 0},
         {"--threads", 'i', &threads, "N", "threads (default: all processors; no more than these)", 1, 1024},
         {"--resume", 's', &resume, "DIR",
-         "go on with the run in DIR; only --steps --epochs --threads --memory-limit --weights --save-every "
-         "--eval-every may be "
-         "given beside it",
+         "go on with the run in DIR; only --steps --epochs --threads --memory-limit --weights --cache --save-every "
+         "--eval-every --patience --final --on-divergence may be given beside it",
          0, 0},
         {"--dry-run", 'b', &dry_run, NULL, "say the plan, its memory and the time it may take; train nothing", 0, 0},
         {"--profile", 'b', &profile, NULL, "print the time by operation at the end", 0, 0},

@@ -87,8 +87,10 @@ bool cmd_adapter_read(firn_context *ctx, const char *path, const firn_gguf *g, c
     json_t *run = read_beside(ctx, path, "run.json", a->checkpoint);
     const json_t *steps = json_object_get(run, "steps");
     a->steps = json_integer_value(steps);
-    if (!a->checkpoint && json_is_true(json_object_get(run, "finished")))
-        a->step = a->steps;
+    if (!a->checkpoint && json_is_true(json_object_get(run, "finished"))) {
+        const int64_t step = json_integer_value(json_object_get(run, "adapter_step"));
+        a->step = step ? step : a->steps;
+    }
     copy(a->base, sizeof a->base, json_object_get(json_object_get(run, "model"), "path"));
     json_decref(run);
     return true;

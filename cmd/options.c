@@ -5,6 +5,7 @@
 #include "suggest.h"
 
 #include "core/pool.h"
+#include "train/cadence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -216,6 +217,11 @@ static int store(const char *command, const cmd_option *o, const char *name, con
         *(int64_t *)o->value = v;
         return 0;
     }
+    case 'd':
+        return firn_cadence_read(text, o->value)
+                   ? 0
+                   : cmd_usage(command, "%s takes a number of steps, or a time such as 90s, 10m, 2h, not '%s'", name,
+                               text);
     default: {
         const double v = strtod(text, &end);
         if (end == text || *end || !isfinite(v))

@@ -36,6 +36,8 @@ static const struct {
     {"eval-dataset,eval-file,val-data,validation,valid,valid-data,test-data", "--eval-data"},
     {"val-size,val-set-size,validation-split", "--eval-split"},
     {"eval-steps", "--eval-every"},
+    {"early-stopping-patience,early-stopping", "--patience"},
+    {"load-best-model-at-end", "--final"},
     {"save-steps", "--save-every"},
     {"save-total-limit", "--keep"},
     {"output-dir,out,output-path,o", "--output"},

@@ -2,7 +2,7 @@
  *
  *     DIR/run.json        everything that decides the result: options, model, data, kernel set; makes a folder a run
  *     DIR/metrics.jsonl   one object a step
- *     DIR/checkpoints/    step-00000040.gguf, ...: adapter, optimizer, data position
+ *     DIR/checkpoints/    step-00000040.gguf, ...: adapter, optimizer, data position; best-00000030.gguf: adapter
  *     DIR/before.json     what the model did before training: generations, expert load (for the report)
  *     DIR/adapter.gguf    the result, as llama.cpp loads it
  *     DIR/report.html     a page for people, written anew at each evaluation
@@ -23,6 +23,8 @@ extern "C" {
 /* Every field has the name of its option on the command line. An unset one (NULL, NAN, FIRN_UNSET) takes its default,
  * or, in a resumed run, what the run was started with. */
 #define FIRN_UNSET INT64_MIN
+/* For save_every and eval_every: after n seconds in place of n steps. */
+#define FIRN_SECONDS(n) (-(int64_t)(n))
 
 /* Texts of an option that may be given several times; the caller keeps them. */
 typedef struct {
@@ -68,6 +70,9 @@ typedef struct {
     double loraplus;               /* B's rate over A's; unset: 1 */
     bool rslora;                   /* scale alpha / sqrt(a tensor's rank); else alpha / rank for all */
     bool force;                    /* `adapter` may have been made for another model */
+    int64_t patience;          /* evaluations in a row that are no better, after which the run ends; 0: it does not */
+    const char *final;         /* "best": adapter.gguf is the best by evaluation; "last" */
+    const char *on_divergence; /* "stop", or "rewind": back to a checkpoint from before */
 } firn_train_options;
 
 /* Everything unset, of a struct of `size` bytes; what lies behind the fields that the library knows is zero. */
@@ -106,6 +111,7 @@ typedef struct {
     double eval_loss_before, eval_loss; /* NAN where there is none */
     char adapter[4096], report[4096];
     int rank; /* of this process among those that train together: 0 wrote all there is, and the others nothing */
+    int64_t adapter_step; /* whose adapter the finished run leaves: the best's, or the last */
 } firn_train_result;
 
 enum {
@@ -117,8 +123,8 @@ enum {
  * The output folder must not hold one yet. FIRN_ERR_CANCELLED is never returned: see result->finished. */
 FIRN_API firn_status firn_train(firn_context *ctx, const firn_train_options *options, int flags,
                                 const firn_watch *watch, firn_train_result *result);
-/* Goes on with the run in `folder`. Of options, steps, epochs, memory_limit, weights, save_every and eval_every may be
- * set. */
+/* Goes on with the run in `folder`. Of options, steps, epochs, memory_limit, weights, cache, save_every, eval_every,
+ * patience, final and on_divergence may be set. */
 FIRN_API firn_status firn_train_resume(firn_context *ctx, const char *folder, const firn_train_options *options,
                                        int flags, const firn_watch *watch, firn_train_result *result);
 

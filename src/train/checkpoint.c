@@ -1,14 +1,15 @@
 /* A checkpoint is a GGUF file (general.type "firn.checkpoint") with F32 tensors [n_values] in the layout of the
  * adapter's flat buffer: `adapter`, and `adam.m` and `adam.v` where the optimizer has moments; keys firn.step,
  * firn.epoch, firn.window, firn.metrics_bytes (i64 each, as arrays of one), firn.seconds and the losses (f64,
- * likewise), firn.layout: a text that names every adapted tensor with its shape, rank and place, and its scale where
- * that is not alpha / rank, so that a checkpoint is never read into another adapter, firn.settings: the options that
- * decide the result, and firn.sha256: over all of these. general.architecture and adapter.lora.alpha let it be loaded
- * as an adapter too (adapter.c). */
+ * likewise), firn.course: how the run has gone (f64, firn_course), firn.layout: a text that names every adapted tensor
+ * with its shape, rank and place, and its scale where that is not alpha / rank, so that a checkpoint is never read into
+ * another adapter, firn.settings: the options that decide the result, and firn.sha256: over all of these.
+ * general.architecture and adapter.lora.alpha let it be loaded as an adapter too (adapter.c). */
 #include "train/checkpoint.h"
 
 #include "core/buffer.h"
 #include "core/file.h"
+#include "core/plain.h"
 #include "core/sha256.h"
 #include "firn/gguf.h"
 #include "train/low_rank.h"
@@ -51,9 +52,10 @@ bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, i
             continue;
         memcpy(numbers, line + name, n - name);
         numbers[n - name] = 0;
-        *scale = 0;
-        if (sscanf(numbers, "%lld %lld %lld %lld %lld %lld %f", &n_in, &n_out, &n_expert, &r, &a, &b, scale) < 6)
+        int read = 0;
+        if (sscanf(numbers, "%lld %lld %lld %lld %lld %lld%n", &n_in, &n_out, &n_expert, &r, &a, &b, &read) < 6)
             continue;
+        *scale = (float)firn_strtod(numbers + read, NULL); /* 0 where nothing follows */
         memcpy(tensor, line, name);
         tensor[name] = 0;
         *rank = r;
@@ -62,9 +64,10 @@ bool firn_checkpoint_layout_next(firn_string layout, size_t *at, char *tensor, i
     return false;
 }
 
-static firn_status path_of(firn_context *ctx, const char *folder, int64_t step, char *path)
+/* kind: "step-" or "best-". */
+static firn_status path_of(firn_context *ctx, const char *folder, const char *kind, int64_t step, char *path)
 {
-    if (snprintf(path, PATH_BYTES, "%s/step-%08lld.gguf", folder, (long long)step) >= PATH_BYTES)
+    if (snprintf(path, PATH_BYTES, "%s/%s%08lld.gguf", folder, kind, (long long)step) >= PATH_BYTES)
         return firn_fail(ctx, FIRN_ERR_IO, "the path %.60s... is too long", folder);
     return FIRN_OK;
 }
@@ -80,6 +83,14 @@ static bool has(const firn_parameters *store, int i)
     return store->part[parts[i].part] != NULL;
 }
 
+/* A checkpoint of an older firn has none, and its hash is without it. */
+static bool knows_course(const firn_position *p)
+{
+    static const firn_course none;
+
+    return memcmp(&p->course, &none, sizeof none) != 0;
+}
+
 /* Every text with its length before it, then the position; the values of all parts follow. */
 static void begin_hash(firn_sha256 *hash, firn_string layout, firn_string settings, const firn_position *p,
                        int64_t n_values)
@@ -91,6 +102,8 @@ static void begin_hash(firn_sha256 *hash, firn_string layout, firn_string settin
     firn_sha256_init(hash);
     firn_sha256_add(hash, whole, sizeof whole);
     firn_sha256_add(hash, real, sizeof real);
+    if (knows_course(p))
+        firn_sha256_add(hash, &p->course, sizeof p->course);
     firn_sha256_add(hash, layout.data, layout.size);
     firn_sha256_add(hash, settings.data, settings.size);
 }
@@ -116,16 +129,19 @@ static firn_status put_numbers(firn_gguf_writer *w, const firn_position *p)
     FIRN_TRY(firn_gguf_put_array(w, "firn.metrics_bytes", FIRN_KV_I64, &p->metrics_bytes, 1));
     FIRN_TRY(firn_gguf_put_array(w, "firn.seconds", FIRN_KV_F64, &p->seconds, 1));
     FIRN_TRY(firn_gguf_put_array(w, "firn.eval_loss_before", FIRN_KV_F64, &p->eval_loss_before, 1));
+    if (knows_course(p))
+        FIRN_TRY(firn_gguf_put_array(w, "firn.course", FIRN_KV_F64, &p->course, FIRN_COURSE_NUMBERS));
     return firn_gguf_put_array(w, "firn.eval_loss", FIRN_KV_F64, &p->eval_loss, 1);
 }
 
-/* All parts of the store, piece by piece: into the hash, after a look at them, or where that is NULL into the file. */
-static firn_status each_piece(firn_parameters *store, firn_sha256 *hash, firn_gguf_writer *w)
+/* The first n_parts parts of the store, piece by piece: into the hash, after a look at them, or where that is NULL into
+ * the file. */
+static firn_status each_piece(firn_parameters *store, int n_parts, firn_sha256 *hash, firn_gguf_writer *w)
 {
     float *piece = firn_alloc(store->ctx, PIECE * sizeof *piece);
     firn_status s = piece ? FIRN_OK : FIRN_ERR_MEMORY;
 
-    for (int i = 0; i < N_PARTS; i++)
+    for (int i = 0; i < n_parts; i++)
         for (int64_t at = 0; s == FIRN_OK && has(store, i) && at < store->n; at += PIECE) {
             const int64_t n = firn_min_i64(PIECE, store->n - at);
             s = firn_parameters_read(store, parts[i].part, at, n, piece);
@@ -139,14 +155,14 @@ static firn_status each_piece(firn_parameters *store, firn_sha256 *hash, firn_gg
     return s;
 }
 
-static firn_status write_file(firn_gguf_writer *w, const char *path, firn_parameters *store, const firn_text *described,
-                              firn_string settings, const firn_position *position)
+static firn_status write_file(firn_gguf_writer *w, const char *path, firn_parameters *store, int n_parts,
+                              const firn_text *described, firn_string settings, const firn_position *position)
 {
     char hex[FIRN_SHA256_HEX];
     firn_sha256 hash;
 
     begin_hash(&hash, (firn_string){firn_text_cstr(described), described->size}, settings, position, store->n);
-    const firn_status sane = each_piece(store, &hash, NULL);
+    const firn_status sane = each_piece(store, n_parts, &hash, NULL);
     if (sane != FIRN_OK)
         return firn_fail_in(store->ctx, sane, "no checkpoint is written after step %lld", (long long)position->step);
     firn_sha256_hex(&hash, hex);
@@ -158,19 +174,20 @@ static firn_status write_file(firn_gguf_writer *w, const char *path, firn_parame
     FIRN_TRY(firn_gguf_put_string(w, "firn.layout", firn_text_cstr(described), described->size));
     FIRN_TRY(firn_gguf_put_string(w, "firn.settings", settings.data, settings.size));
     FIRN_TRY(put_numbers(w, position));
-    for (int i = 0; i < N_PARTS; i++)
+    for (int i = 0; i < n_parts; i++)
         if (has(store, i))
             FIRN_TRY(firn_gguf_add_tensor(w, parts[i].name, FIRN_F32, 1, &store->n));
     FIRN_TRY(firn_gguf_writer_begin(w, path));
-    FIRN_TRY(each_piece(store, NULL, w));
+    FIRN_TRY(each_piece(store, n_parts, NULL, w));
     return firn_gguf_writer_finish(w);
 }
 
-static bool step_of(const char *name, int64_t *step)
+/* kind: "step-" or "best-". */
+static bool step_of(const char *name, const char *kind, int64_t *step)
 {
     char *end;
 
-    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+    if (strncmp(name, kind, 5) != 0 || name[5] < '0' || name[5] > '9')
         return false;
     *step = strtoll(name + 5, &end, 10);
     return strcmp(end, ".gguf") == 0;
@@ -181,7 +198,8 @@ void firn_checkpoint_sweep(const char *folder)
     DIR *dir = opendir(folder);
 
     for (struct dirent *e; dir && (e = readdir(dir));)
-        if (strncmp(e->d_name, "step-", 5) == 0 && (strstr(e->d_name, ".gguf.tmp") || strstr(e->d_name, ".gguf.lock")))
+        if ((strncmp(e->d_name, "step-", 5) == 0 || strncmp(e->d_name, "best-", 5) == 0) &&
+            (strstr(e->d_name, ".gguf.tmp") || strstr(e->d_name, ".gguf.lock")))
             (void)unlinkat(dirfd(dir), e->d_name, 0);
     if (dir)
         closedir(dir);
@@ -200,30 +218,77 @@ static void clean(firn_context *ctx, const char *folder, int64_t keep)
         limit = step;
     }
     while (firn_checkpoint_newest(ctx, folder, limit, &step) == FIRN_OK && step >= 0) {
-        if (path_of(ctx, folder, step, path) != FIRN_OK || unlink(path) < 0)
+        if (path_of(ctx, folder, "step-", step, path) != FIRN_OK || unlink(path) < 0)
             return;
     }
 }
 
-firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, firn_parameters *store,
-                                  const firn_position *position, const char *settings, int64_t keep)
+static firn_status write_parts(firn_context *ctx, const char *folder, const char *kind, firn_parameters *store,
+                               int n_parts, const firn_position *position, const char *settings)
 {
     char path[PATH_BYTES];
     firn_gguf_writer *w;
     firn_text described;
 
     FIRN_TRY(firn_make_folder(ctx, folder, NULL));
-    FIRN_TRY(path_of(ctx, folder, position->step, path));
+    FIRN_TRY(path_of(ctx, folder, kind, position->step, path));
     FIRN_TRY(firn_gguf_writer_create(ctx, &w));
     layout(ctx, store->adapter, &described);
     firn_status s = described.status;
     if (s == FIRN_OK)
-        s = write_file(w, path, store, &described, (firn_string){settings, strlen(settings)}, position);
+        s = write_file(w, path, store, n_parts, &described, (firn_string){settings, strlen(settings)}, position);
     firn_text_free(&described);
     firn_gguf_writer_destroy(w);
-    if (s == FIRN_OK)
-        clean(ctx, folder, keep);
     return s;
+}
+
+firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, firn_parameters *store,
+                                  const firn_position *position, const char *settings, int64_t keep)
+{
+    FIRN_TRY(write_parts(ctx, folder, "step-", store, N_PARTS, position, settings));
+    clean(ctx, folder, keep);
+    return FIRN_OK;
+}
+
+/* Removes the best of all steps but these two. Failing to is no failure. */
+static void clean_best(const char *folder, int64_t step, int64_t other)
+{
+    DIR *dir = opendir(folder);
+    int64_t s;
+
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (step_of(e->d_name, "best-", &s) && s != step && s != other)
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+firn_status firn_checkpoint_write_best(firn_context *ctx, const char *folder, firn_parameters *store,
+                                       const firn_position *position, const char *settings, int64_t other)
+{
+    FIRN_TRY(write_parts(ctx, folder, "best-", store, 1, position, settings));
+    clean_best(folder, position->step, other);
+    return FIRN_OK;
+}
+
+void firn_checkpoint_keep_best(const char *folder, int64_t step)
+{
+    clean_best(folder, step, step);
+}
+
+firn_status firn_checkpoint_drop_behind(firn_context *ctx, const char *folder, int64_t step)
+{
+    char path[PATH_BYTES];
+    int64_t newest;
+
+    for (;;) {
+        FIRN_TRY(firn_checkpoint_newest(ctx, folder, INT64_MAX, &newest));
+        if (newest <= step)
+            return FIRN_OK;
+        FIRN_TRY(path_of(ctx, folder, "step-", newest, path));
+        if (unlink(path) < 0)
+            return firn_fail(ctx, FIRN_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    }
 }
 
 /* ---- reading ---- */
@@ -239,7 +304,7 @@ firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_
     if (!dir)
         return firn_fail(ctx, FIRN_ERR_IO, "cannot look into %s: %s", folder, strerror(errno));
     for (struct dirent *e; (e = readdir(dir));)
-        if (step_of(e->d_name, &s) && s < below && s > *step)
+        if (step_of(e->d_name, "step-", &s) && s < below && s > *step)
             *step = s;
     closedir(dir);
     return FIRN_OK;
@@ -255,6 +320,21 @@ static firn_status get(firn_context *ctx, const firn_gguf *g, const char *key, f
     return FIRN_OK;
 }
 
+static firn_status get_course(firn_context *ctx, const firn_gguf *g, firn_course *course)
+{
+    const firn_kv *kv = firn_gguf_kv(g, "firn.course");
+
+    *course = (firn_course){0};
+    if (!kv)
+        return FIRN_OK;
+    if (kv->type != FIRN_KV_ARRAY || kv->element != FIRN_KV_F64 || kv->n != FIRN_COURSE_NUMBERS)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "expected %d numbers under firn.course", (int)FIRN_COURSE_NUMBERS);
+    memcpy(course, kv->data, sizeof *course);
+    if (!(course->best_step >= 0 && course->best_step <= 1e15) || !(course->stale >= 0) || !(course->rewinds >= 0))
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "the numbers under firn.course are none of a run");
+    return FIRN_OK;
+}
+
 static firn_status get_numbers(firn_context *ctx, const firn_gguf *g, firn_position *p)
 {
     FIRN_TRY(get(ctx, g, "firn.step", FIRN_KV_I64, &p->step));
@@ -264,6 +344,7 @@ static firn_status get_numbers(firn_context *ctx, const firn_gguf *g, firn_posit
     FIRN_TRY(get(ctx, g, "firn.seconds", FIRN_KV_F64, &p->seconds));
     FIRN_TRY(get(ctx, g, "firn.eval_loss_before", FIRN_KV_F64, &p->eval_loss_before));
     FIRN_TRY(get(ctx, g, "firn.eval_loss", FIRN_KV_F64, &p->eval_loss));
+    FIRN_TRY(get_course(ctx, g, &p->course));
     if (p->epoch < 0 || p->window < 0 || p->metrics_bytes < 0 || !(p->seconds >= 0))
         return firn_fail(ctx, FIRN_ERR_FORMAT, "the position in it is no position");
     return FIRN_OK;
@@ -403,7 +484,7 @@ firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t 
     char path[PATH_BYTES];
     firn_gguf *g;
 
-    FIRN_TRY(path_of(ctx, folder, step, path));
+    FIRN_TRY(path_of(ctx, folder, "step-", step, path));
     FIRN_TRY(firn_gguf_open(ctx, path, &g));
     firn_status s = read_file(ctx, g, step, store, &at, settings);
     firn_gguf_close(g);
@@ -411,4 +492,28 @@ firn_status firn_checkpoint_read(firn_context *ctx, const char *folder, int64_t 
         return firn_fail_in(ctx, s, "%s", path);
     *position = at;
     return FIRN_OK;
+}
+
+static firn_status read_best(firn_context *ctx, const firn_gguf *g, int64_t step, firn_parameters *store)
+{
+    const float *values[N_PARTS];
+    firn_position position;
+    firn_string settings;
+
+    FIRN_TRY(look(ctx, g, store->adapter, values, &position, &settings));
+    if (position.step != step)
+        return firn_fail(ctx, FIRN_ERR_FORMAT, "it says that it is of step %lld", (long long)position.step);
+    return firn_parameters_write(store, FIRN_PARAMETERS_VALUES, 0, store->n, values[0]);
+}
+
+firn_status firn_checkpoint_read_best(firn_context *ctx, const char *folder, int64_t step, firn_parameters *store)
+{
+    char path[PATH_BYTES];
+    firn_gguf *g;
+
+    FIRN_TRY(path_of(ctx, folder, "best-", step, path));
+    FIRN_TRY(firn_gguf_open(ctx, path, &g));
+    const firn_status s = read_best(ctx, g, step, store);
+    firn_gguf_close(g);
+    return s == FIRN_OK ? FIRN_OK : firn_fail_in(ctx, s, "%s", path);
 }

@@ -5,6 +5,15 @@
 #include "core/context.h"
 #include "model/parameters.h"
 
+/* How a run has gone so far: see train/course.h. All zero in a run that has not begun. */
+typedef struct {
+    double best_step, best_loss; /* the best evaluation of those that choose; step 0: there was none */
+    double stale;                /* evaluations since that were no better */
+    double rewinds;              /* how often it went back */
+    double mean, least_mean;     /* of the losses of steps, a running mean, and its least so far; 0: none yet */
+} firn_course;
+enum { FIRN_COURSE_NUMBERS = sizeof(firn_course) / sizeof(double) };
+
 /* Where a run stands after `step`. There is no random state besides: what is drawn is a function of (seed, epoch). */
 typedef struct {
     int64_t step;
@@ -12,6 +21,7 @@ typedef struct {
     int64_t metrics_bytes;              /* of metrics.jsonl up to here */
     double seconds;                     /* of training so far */
     double eval_loss_before, eval_loss; /* NAN where there was none */
+    firn_course course;
 } firn_position;
 
 /* Writes DIR/step-<step>.gguf whole or not at all, then removes all but the `keep` newest. `settings`: what decides the
@@ -20,6 +30,15 @@ firn_status firn_checkpoint_write(firn_context *ctx, const char *folder, firn_pa
                                   const firn_position *position, const char *settings, int64_t keep);
 /* The newest checkpoint before `below` in the folder; *step -1 when there is none, also where there is no folder. */
 firn_status firn_checkpoint_newest(firn_context *ctx, const char *folder, int64_t below, int64_t *step);
+/* The adapter's values alone, as DIR/best-<step>.gguf; then removes such files of other steps than this and `other`. */
+firn_status firn_checkpoint_write_best(firn_context *ctx, const char *folder, firn_parameters *store,
+                                       const firn_position *position, const char *settings, int64_t other);
+/* Those of that step into the store. */
+firn_status firn_checkpoint_read_best(firn_context *ctx, const char *folder, int64_t step, firn_parameters *store);
+/* Removes the best of all steps but `step`. */
+void firn_checkpoint_keep_best(const char *folder, int64_t step);
+/* Removes the checkpoints behind `step`, newest first. */
+firn_status firn_checkpoint_drop_behind(firn_context *ctx, const char *folder, int64_t step);
 /* Removes what killed writers left. The caller holds the lock of the run: nobody else writes there. */
 void firn_checkpoint_sweep(const char *folder);
 /* The next line of a checkpoint's firn.layout from *at on, which moves behind it: a tensor that is adapted, its name

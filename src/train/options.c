@@ -3,6 +3,8 @@
 
 #include "core/nearest.h"
 #include "core/sized.h"
+#include "train/cadence.h"
+#include "train/named.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 
@@ -93,10 +95,20 @@ const firn_train_option firn_train_option_table[] = {
      "go on from this adapter; its rank, alpha, tensors count"},
     {"force", 'b', false, FIELD(force), NULL, NO_RANGE, "... also where it was made for another model"},
     {"seed", 'i', false, FIELD(seed), "N", 0, 9e15, "seed of split, order and start (default 1)"},
-    {"save_every", 'i', true, FIELD(save_every), "N", 0, 1e9,
-     "steps between checkpoints (default a tenth of the run, 50 at most; 0: only the last)"},
-    {"eval_every", 'i', true, FIELD(eval_every), "N", 0, 1e9,
-     "steps between evaluations (default a tenth of the run; 0: only first and last)"},
+    {"save_every", 'd', true, FIELD(save_every), "N|10m", NO_RANGE,
+     "steps between checkpoints, or time as in 90s, 10m, 2h (default a tenth of the run, 50 at most; 0: only the "
+     "last)"},
+    {"eval_every", 'd', true, FIELD(eval_every), "N|10m", NO_RANGE,
+     "steps between evaluations, or time; by time they do not choose the best (default a tenth of the run; 0: only "
+     "first and last)"},
+    {"patience", 'i', true, FIELD(patience), "N", 0, 1e9,
+     "end after N evaluations in a row that were no better than the best (default 0: at the last step)"},
+    {"final", 's', true, FIELD(final), "best|last", NO_RANGE,
+     "which adapter the run leaves: the best by evaluation, or the last step's (default best)"},
+    {"on_divergence", 's', true, FIELD(on_divergence), "stop|rewind", NO_RANGE,
+     "what a loss that is not finite or runs away does: stop, or rewind, back to a checkpoint from before, past the "
+     "data "
+     "since and at half the learning rate (default stop)"},
     {"keep", 'i', false, FIELD(keep), "N", 1, 1e6, "newest checkpoints that are kept (default 2)"},
     {"memory_limit", 's', true, FIELD(memory_limit), "6G", NO_RANGE,
      "most anonymous memory (K, M, G: powers of 1024; default: what the machine has free)"},
@@ -143,7 +155,7 @@ void firn_train_options_init_sized(firn_train_options *given, size_t size)
         const firn_train_option *o = &firn_train_option_table[i];
         if (o->kind == 's')
             *(const char **)field(options, o) = NULL;
-        else if (o->kind == 'i')
+        else if (o->kind == 'i' || o->kind == 'd')
             *(int64_t *)field(options, o) = FIRN_UNSET;
         else if (o->kind == 'f')
             *(double *)field(options, o) = NAN;
@@ -156,6 +168,7 @@ void firn_train_option_copy(firn_train_options *to, const firn_train_options *fr
 {
     const size_t size = o->kind == 's'   ? sizeof(const char *)
                         : o->kind == 'i' ? sizeof(int64_t)
+                        : o->kind == 'd' ? sizeof(int64_t)
                         : o->kind == 'f' ? sizeof(double)
                         : o->kind == 'l' ? sizeof(firn_strings)
                                          : sizeof(bool);
@@ -167,7 +180,7 @@ bool firn_train_option_is_set(const firn_train_options *options, const firn_trai
 {
     if (o->kind == 's')
         return *(const char **)field(options, o) != NULL;
-    if (o->kind == 'i')
+    if (o->kind == 'i' || o->kind == 'd')
         return *(int64_t *)field(options, o) != FIRN_UNSET;
     if (o->kind == 'b')
         return *(bool *)field(options, o);
@@ -186,12 +199,17 @@ firn_status firn_train_options_check(firn_context *ctx, const firn_train_options
 
     for (int i = 0; i < firn_n_train_options; i++) {
         const firn_train_option *o = &firn_train_option_table[i];
-        if (o->kind == 's' || o->kind == 'b' || o->kind == 'l' || !firn_train_option_is_set(options, o))
+        if (o->kind == 's' || o->kind == 'b' || o->kind == 'l' || o->kind == 'd' ||
+            !firn_train_option_is_set(options, o))
             continue;
         const double v = o->kind == 'i' ? (double)*(int64_t *)field(options, o) : *(double *)field(options, o);
         FIRN_EXPECT(ctx, v >= o->min && v <= o->max, "%s is a number from %g to %g, not %g", o->name, o->min, o->max,
                     v);
     }
+    FIRN_EXPECT(ctx, !options->final || firn_name_index(options->final, "best|last") >= 0,
+                "final is best or last, not '%.40s'", options->final);
+    FIRN_EXPECT(ctx, !options->on_divergence || firn_name_index(options->on_divergence, "stop|rewind") >= 0,
+                "on_divergence is stop or rewind, not '%.40s'", options->on_divergence);
     if (options->optimizer)
         FIRN_TRY(firn_optimizer_kind_from_name(ctx, options->optimizer, &optimizer));
     if (options->schedule)
@@ -286,6 +304,9 @@ void firn_train_options_defaults(firn_train_options *o)
     o->format = o->format ? o->format : firn_data_format_name(FIRN_FORMAT_AUTO);
     o->optimizer = o->optimizer ? o->optimizer : "adamw";
     o->schedule = o->schedule ? o->schedule : "cosine";
+    o->final = o->final ? o->final : "best";
+    o->on_divergence = o->on_divergence ? o->on_divergence : "stop";
+    default_int(&o->patience, 0);
     o->device = o->device ? o->device : "CPU";
     o->precision = o->precision ? o->precision : firn_precision_name(FIRN_PRECISION_F32);
 }
@@ -372,7 +393,13 @@ static json_t *to_json(const firn_train_options *options, const firn_train_optio
         return json_string(*(const char **)field(options, o));
     if (o->kind == 'l')
         return list_json(field(options, o));
-    return o->kind == 'i' ? json_integer(*(int64_t *)field(options, o)) : json_real(*(double *)field(options, o));
+    if (o->kind == 'd' && *(int64_t *)field(options, o) < 0) {
+        char text[FIRN_CADENCE_BYTES];
+        firn_cadence_write(*(int64_t *)field(options, o), text);
+        return json_string(text);
+    }
+    return o->kind == 'i' || o->kind == 'd' ? json_integer(*(int64_t *)field(options, o))
+                                            : json_real(*(double *)field(options, o));
 }
 
 json_t *firn_train_options_to_json(firn_context *ctx, const firn_train_options *options)
@@ -446,7 +473,10 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
                 return s == FIRN_ERR_MEMORY
                            ? s
                            : firn_fail(ctx, s, "%s: expected \"%s\" to be a list of texts", where, key);
-        } else if (o->kind == 'i' && json_is_integer(value)) {
+        } else if (o->kind == 'd' && json_is_string(value) &&
+                   firn_cadence_read(json_string_value(value), field(options, o))) {
+            continue;
+        } else if ((o->kind == 'i' || (o->kind == 'd' && json_integer_value(value) >= 0)) && json_is_integer(value)) {
             *(int64_t *)field(options, o) = json_integer_value(value);
         } else if (o->kind == 'f' && json_is_number(value)) {
             *(double *)field(options, o) = json_number_value(value);
@@ -456,6 +486,7 @@ firn_status firn_train_options_from_json(firn_arena *arena, const char *where, c
             return firn_fail(ctx, FIRN_ERR_FORMAT, "%s: expected \"%s\" to be a %s", where, key,
                              o->kind == 's'   ? "text"
                              : o->kind == 'i' ? "whole number"
+                             : o->kind == 'd' ? "number of steps or a time such as \"10m\""
                              : o->kind == 'f' ? "number"
                                               : "truth value");
         }

@@ -12,7 +12,8 @@
 
 typedef struct {
     const char *name; /* "learning_rate": the field, and the key in run.json; --learning-rate on the command line */
-    char kind;        /* 's' const char *, 'i' int64_t, 'f' double, 'b' bool: as cmd_option has it */
+    char kind;        /* 's' const char *, 'i' int64_t, 'd' likewise (train/cadence.h), 'f' double, 'b' bool, 'l'
+                       * firn_strings: as cmd_option has it */
     bool resumable;   /* a resumed run may change it */
     size_t offset;    /* of the field */
     const char *meta;

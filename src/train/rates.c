@@ -1,17 +1,17 @@
 /* Rates of factors; see rates.h. */
 #include "train/rates.h"
 
+#include "core/plain.h"
 #include "train/pattern.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool number(const char *text, double *x)
 {
     char *end;
 
-    *x = strtod(text, &end);
+    *x = firn_strtod(text, &end);
     return end != text && *end == 0 && isfinite(*x) && *x >= 0 && *x <= 10;
 }
 

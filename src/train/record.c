@@ -1,8 +1,8 @@
 /* The files of a run's folder: see record.h. run.json is
  *
  *     {"firn": "0.1.0", "version": 2, "options": {...}, "steps": 60, "trained_values": 24772608, "finished": false,
- *      "model": {"path": ..., "sha256": ..., "bytes": ...}, "data": {...}, "eval_data": {...} or null, "adapter": ... ,
- *      "architecture": "qwen3moe", "kernels": "avx2"} */
+ * "last_step": 0, "adapter_step": 0, "model": {"path": ..., "sha256": ..., "bytes": ...}, "data": {...}, "eval_data":
+ * {...} or null, "adapter": ... , "architecture": "qwen3moe", "kernels": "avx2"} */
 #include "train/record.h"
 
 #include "core/file.h"
@@ -151,12 +151,13 @@ firn_status firn_run_record_write(firn_context *ctx, const char *folder, const f
 
     if (!options)
         return FIRN_ERR_MEMORY;
-    json_t *json =
-        json_pack("{s:s, s:i, s:o, s:I, s:I, s:b, s:o, s:o, s:o, s:o, s:s, s:s}", "firn", firn_version(), "version",
-                  RUN_VERSION, "options", options, "steps", (json_int_t)record->steps, "trained_values",
-                  (json_int_t)record->n_values, "finished", record->finished, "model", print_json(&record->model),
-                  "data", print_json(&record->data), "eval_data", print_json(&record->eval_data), "adapter",
-                  print_json(&record->adapter), "architecture", record->arch, "kernels", record->kernels);
+    json_t *json = json_pack("{s:s, s:i, s:o, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:s, s:s}", "firn",
+                             firn_version(), "version", RUN_VERSION, "options", options, "steps",
+                             (json_int_t)record->steps, "trained_values", (json_int_t)record->n_values, "finished",
+                             record->finished, "last_step", (json_int_t)record->last_step, "adapter_step",
+                             (json_int_t)record->adapter_step, "model", print_json(&record->model), "data",
+                             print_json(&record->data), "eval_data", print_json(&record->eval_data), "adapter",
+                             print_json(&record->adapter), "architecture", record->arch, "kernels", record->kernels);
     const firn_status s = firn_run_path(ctx, folder, "run.json", path);
     if (s != FIRN_OK) {
         json_decref(json);
@@ -197,6 +198,8 @@ static firn_status from_json(firn_arena *arena, const char *path, const json_t *
     r->steps = json_integer_value(steps);
     r->n_values = json_integer_value(values);
     r->finished = json_is_true(json_object_get(json, "finished"));
+    r->last_step = json_integer_value(json_object_get(json, "last_step"));
+    r->adapter_step = json_integer_value(json_object_get(json, "adapter_step"));
     if (r->steps < 1 || r->n_values < 1 || !get_print(json, "model", &r->model) || !get_print(json, "data", &r->data) ||
         !get_print(json, "eval_data", &r->eval_data) || !get_print(json, "adapter", &r->adapter) ||
         !get_text(json, "architecture", r->arch, sizeof r->arch) ||

@@ -29,6 +29,7 @@ typedef struct {
     char kernels[128]; /* the kernel set that computes: other ones round otherwise */
     int64_t n_values;  /* trained */
     bool finished;
+    int64_t last_step, adapter_step; /* of a finished run: how far it came, and whose adapter it left; 0: not said */
 } firn_run_record;
 
 /* "DIR/name" into path [FIRN_PATH_BYTES]. */

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/machine.h"
 #include "core/plain.h"
+#include "train/cadence.h"
 #include "train/chart.h"
 #include "train/jsonl.h"
 
@@ -392,6 +393,8 @@ static void option_rows(firn_text *t, const firn_train_options *options)
             list_row(value, sizeof value, (const firn_strings *)field);
         else if (o->kind == 'i')
             snprintf(value, sizeof value, "%lld", (long long)*(const int64_t *)field);
+        else if (o->kind == 'd')
+            firn_cadence_write(*(const int64_t *)field, value);
         else if (o->kind == 'b')
             snprintf(value, sizeof value, "yes");
         else

@@ -9,6 +9,7 @@
 #include "core/machine.h"
 #include "core/sized.h"
 #include "gguf/gguf.h"
+#include "train/course.h"
 #include "train/proof.h"
 #include "train/ranks.h"
 #include "train/report.h"
@@ -23,8 +24,7 @@
 
 /* ---- metrics and progress ---- */
 
-/* A log never stops the work: what goes wrong with it is said once. */
-static firn_status forgive(firn_run *run, firn_status s)
+firn_status firn_run_forgive(firn_run *run, firn_status s)
 {
     if (s != FIRN_ERR_IO)
         return s;
@@ -87,8 +87,8 @@ static firn_status write_metrics(firn_run *run, const firn_step_result *step, do
     firn_text_puts(&line, "}\n");
     const firn_status s = firn_metrics_line(&run->metrics, &line);
     firn_text_free(&line);
-    FIRN_TRY(forgive(run, s));
-    return forgive(run, write_events(run, step, eval_loss, memory));
+    FIRN_TRY(firn_run_forgive(run, s));
+    return firn_run_forgive(run, write_events(run, step, eval_loss, memory));
 }
 
 static void show_progress(firn_run *run, const firn_step_result *step, double seconds_left)
@@ -117,102 +117,6 @@ static void stoppable(firn_run *run, bool on)
 {
     run->ctx->stop = on ? run->watch.stop : NULL;
     run->ctx->stop_user = run->watch.user;
-}
-
-/* ---- checkpoints ---- */
-
-static firn_status checkpoints_of(const firn_run *run, char *path)
-{
-    return firn_run_path(run->ctx, run->folder, "checkpoints", path);
-}
-
-static firn_status write_checkpoint(firn_run *run)
-{
-    char folder[FIRN_PATH_BYTES];
-    firn_text settings;
-
-    FIRN_TRY(checkpoints_of(run, folder));
-    FIRN_TRY(forgive(run, firn_metrics_sync(&run->metrics)));
-    run->at.metrics_bytes = (int64_t)run->metrics.bytes;
-    firn_train_options_settings(run->ctx, &run->record.options, &settings);
-    firn_status s = settings.status;
-    if (s == FIRN_OK)
-        s = firn_checkpoint_write(run->ctx, folder, firn_session_parameters(run->session), &run->at,
-                                  firn_text_cstr(&settings), run->record.options.keep);
-    firn_text_free(&settings);
-    return s;
-}
-
-/* All ranks know the same; the first writes it down. */
-static firn_status save(firn_run *run)
-{
-    return firn_run_agree(run, firn_run_first(run) ? write_checkpoint(run) : FIRN_OK);
-}
-
-/* Another number of steps is another schedule for the steps that are left. */
-static void say_schedule(const firn_run *run)
-{
-    const int64_t next = run->at.step + 1;
-    firn_schedule before = run->schedule;
-
-    before.steps = run->steps_before;
-    if (before.steps == 0 || before.steps == run->record.steps)
-        return;
-    if (before.steps < next) {
-        firn_run_say(
-            run, "schedule %lld steps in place of %lld: the learning rate was %.2g at step %lld and goes on with %.2g",
-            (long long)run->record.steps, (long long)before.steps, firn_schedule_rate(&before, next - 1),
-            (long long)next - 1, firn_schedule_rate(&run->schedule, next));
-        return;
-    }
-    const double was = firn_schedule_rate(&before, next), is = firn_schedule_rate(&run->schedule, next);
-    if (was != is)
-        firn_run_say(run,
-                     "schedule %lld steps in place of %lld change the learning rate: step %lld has %.2g, it would have "
-                     "had %.2g",
-                     (long long)run->record.steps, (long long)before.steps, (long long)next, is, was);
-}
-
-/* Goes to the newest checkpoint that can be read; where there is none, stays at the start. */
-static firn_status read_newest(firn_run *run)
-{
-    char folder[FIRN_PATH_BYTES];
-    int64_t step, below = INT64_MAX;
-    firn_text settings;
-
-    FIRN_TRY(checkpoints_of(run, folder));
-    for (;;) {
-        FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, below, &step));
-        if (step < 0) {
-            if (below != INT64_MAX)
-                return FIRN_ERR_FORMAT; /* there were some, none of them readable: the last sentence stands */
-            firn_run_say(run, "there is no checkpoint yet: starting from step 0");
-            return FIRN_OK;
-        }
-        firn_train_options_settings(run->ctx, &run->record.options, &settings);
-        firn_status s = settings.status;
-        if (s == FIRN_OK)
-            s = firn_checkpoint_read(run->ctx, folder, step, firn_session_parameters(run->session), &run->at,
-                                     firn_text_cstr(&settings));
-        firn_text_free(&settings);
-        if (s == FIRN_OK)
-            break;
-        if (s == FIRN_ERR_MEMORY || s == FIRN_ERR_ARGUMENT) /* it is fine, then */
-            return s;
-        firn_run_say(run, "warning: the checkpoint of step %lld cannot be used: %s", (long long)step,
-                     firn_error(run->ctx));
-        below = step;
-    }
-    *firn_optimizer_steps(run->optimizer) = run->at.step;
-    firn_run_say(run, "going on after step %lld", (long long)run->at.step);
-    say_schedule(run);
-    return FIRN_OK;
-}
-
-static firn_status load_newest(firn_run *run)
-{
-    FIRN_TRY(firn_run_agree(run, firn_run_first(run) ? read_newest(run) : FIRN_OK));
-    return firn_run_share_position(run);
 }
 
 /* ---- training ---- */
@@ -271,15 +175,15 @@ static firn_status show_state(firn_run *run, const firn_witness *before, bool ev
     now.load = evaluated ? firn_session_expert_load(run->session) : NULL; /* borrowed */
     if (!now.load)
         now.n_layer = now.n_expert = 0;
-    FIRN_TRY(forgive(run, write_latest(run, &now)));
-    return forgive(run, firn_report_update(run, before, &now));
+    FIRN_TRY(firn_run_forgive(run, write_latest(run, &now)));
+    return firn_run_forgive(run, firn_report_update(run, before, &now));
 }
 
 static firn_status one_step(firn_run *run, const firn_witness *before, double begin, int64_t done_before)
 {
     const firn_train_options *o = &run->record.options;
-    const bool last = run->at.step + 1 == run->record.steps;
-    const bool proof = run->at.step < 2, shown = last || (o->eval_every > 0 && (run->at.step + 1) % o->eval_every == 0);
+    const bool last = run->at.step + 1 == run->record.steps, proof = run->at.step < 2;
+    bool shown, saved;
     const firn_model_info *info = firn_model_get_info(run->model);
     int64_t *load = firn_session_expert_load(run->session);
     firn_step_result step;
@@ -290,7 +194,8 @@ static firn_status one_step(firn_run *run, const firn_witness *before, double be
     stoppable(run, true);
     firn_status s = firn_run_step(run, &step);
     stoppable(run, false); /* what is learned is evaluated and written down, or it would be missing */
-    FIRN_TRY(s);
+    if (s != FIRN_OK)
+        return firn_run_diverged(run, s);
     FIRN_TRY(firn_run_agree(run, expect_still(run)));
     run->at.seconds += step.seconds;
     run->last_loss = step.loss;
@@ -298,17 +203,27 @@ static firn_status one_step(firn_run *run, const firn_witness *before, double be
         FIRN_TRY(firn_run_sum_load(run));
         FIRN_TRY(firn_run_agree(run, firn_run_first(run) ? prove(run) : FIRN_OK));
     }
+    const firn_status follows = firn_run_follow(run, step.loss);
+    if (follows != FIRN_OK) {
+        FIRN_TRY(write_metrics(run, &step, NAN));
+        return firn_run_diverged(run, follows);
+    }
+    FIRN_TRY(firn_run_due(run, o->eval_every, &run->evaluated, &shown));
+    shown |= last;
     if (shown) {
         FIRN_TRY(firn_run_evaluate(run, &eval_loss));
         FIRN_TRY(firn_run_sum_load(run));
         run->at.eval_loss = eval_loss;
     }
+    if (shown && (last || o->eval_every > 0))
+        FIRN_TRY(firn_run_choose(run, eval_loss));
     FIRN_TRY(write_metrics(run, &step, eval_loss));
     const double passed = firn_seconds() - begin;
     show_progress(run, &step,
                   passed / (double)(run->at.step - done_before) * (double)(run->record.steps - run->at.step));
-    if (last || (o->save_every > 0 && run->at.step % o->save_every == 0))
-        FIRN_TRY(save(run));
+    FIRN_TRY(firn_run_due(run, o->save_every, &run->saved, &saved));
+    if (last || (saved && firn_run_may_save(run)) || firn_run_had_enough(run))
+        FIRN_TRY(firn_run_save(run));
     s = shown && !last && firn_run_first(run) ? show_state(run, before, !isnan(eval_loss)) : FIRN_OK;
     return firn_run_agree(run, s);
 }
@@ -320,14 +235,15 @@ static firn_status train(firn_run *run, const firn_witness *before, bool *stoppe
 
     firn_status s = FIRN_OK;
 
-    while (s == FIRN_OK && run->at.step < run->record.steps) {
+    run->saved = run->evaluated = begin;
+    while (s == FIRN_OK && run->at.step < run->record.steps && !firn_run_had_enough(run)) {
         s = firn_run_agree(run, firn_run_stop_wanted(run) ? FIRN_ERR_CANCELLED : FIRN_OK);
         if (s == FIRN_OK)
             s = one_step(run, before, begin, done_before);
     }
-    *stopped = s == FIRN_ERR_CANCELLED || (s == FIRN_OK && run->at.step < run->record.steps);
+    *stopped = s == FIRN_ERR_CANCELLED;
     if (*stopped)
-        s = run->at.step > 0 ? save(run) : FIRN_OK;
+        s = run->at.step > 0 ? firn_run_save(run) : FIRN_OK;
     return s;
 }
 
@@ -423,8 +339,10 @@ static firn_status write_results(firn_run *run, const firn_witness *before, firn
     FIRN_TRY(save_adapter(run));
     FIRN_TRY(firn_report_write(run, before, after));
     FIRN_TRY(expect_still(run));
-    FIRN_TRY(forgive(run, write_latest(run, after)));
+    FIRN_TRY(firn_run_forgive(run, write_latest(run, after)));
     run->record.finished = true;
+    run->record.last_step = run->at.step;
+    run->record.adapter_step = run->adapter_step;
     return firn_run_record_write(run->ctx, run->folder, &run->record);
 }
 
@@ -433,6 +351,10 @@ static firn_status finish(firn_run *run, const firn_witness *before)
     firn_witness after = {0};
     double loss;
 
+    if (firn_run_had_enough(run))
+        firn_run_say(run, "enough   after step %lld: %.0f evaluations in a row were no better than that of step %.0f",
+                     (long long)run->at.step, run->at.course.stale, run->at.course.best_step);
+    FIRN_TRY(firn_run_take_best(run));
     firn_run_say(run, "after    evaluating the trained model");
     stoppable(run, true);
     firn_status s = firn_witness_evaluate(run, &after, true, &loss);
@@ -448,7 +370,7 @@ static firn_status finish(firn_run *run, const firn_witness *before)
     if (s == FIRN_OK && firn_run_first(run))
         s = write_results(run, before, &after);
     if (s == FIRN_ERR_DEVICE) /* nobody would learn it later: no step follows */
-        s = firn_fail_in(run->ctx, s, "the adapter after step %lld is not saved", (long long)run->at.step);
+        s = firn_fail_in(run->ctx, s, "the adapter after step %lld is not saved", (long long)run->adapter_step);
     firn_witness_clear(&after);
     return firn_run_agree(run, s);
 }
@@ -460,6 +382,7 @@ static void fill_result(firn_run *run, bool finished, firn_train_result *result)
     result->finished = finished;
     result->rank = run->group ? run->group->rank : 0;
     result->step = run->at.step;
+    result->adapter_step = run->adapter_step;
     result->loss = run->last_loss;
     result->eval_loss_before = run->at.eval_loss_before;
     result->eval_loss = run->at.eval_loss;
@@ -478,9 +401,9 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
         return firn_fail(run->ctx, FIRN_ERR_ARGUMENT, "the run has done %lld steps already, more than the %lld wanted",
                          (long long)run->at.step, (long long)run->record.steps);
     if (firn_run_first(run)) {
-        FIRN_TRY(
-            forgive(run, firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics)));
-        FIRN_TRY(forgive(run, firn_events_open(run->ctx, run->folder, run->at.step, &run->events)));
+        FIRN_TRY(firn_run_forgive(
+            run, firn_metrics_open(run->ctx, run->folder, (uint64_t)run->at.metrics_bytes, &run->metrics)));
+        FIRN_TRY(firn_run_forgive(run, firn_events_open(run->ctx, run->folder, run->at.step, &run->events)));
     }
     if (run->metrics.note[0])
         firn_run_say(run, "warning: %s", run->metrics.note);
@@ -511,7 +434,7 @@ static firn_status sweep(firn_run *run)
         FIRN_TRY(firn_run_path(run->ctx, run->folder, names[i], path));
         FIRN_TRY(firn_out_sweep(run->ctx, path));
     }
-    FIRN_TRY(checkpoints_of(run, path));
+    FIRN_TRY(firn_run_path(run->ctx, run->folder, "checkpoints", path));
     firn_checkpoint_sweep(path);
     return FIRN_OK;
 }
@@ -522,7 +445,7 @@ static firn_status look_around(firn_run *run, bool resumed, firn_witness *before
     char folder[FIRN_PATH_BYTES];
 
     FIRN_TRY(sweep(run));
-    FIRN_TRY(checkpoints_of(run, folder));
+    FIRN_TRY(firn_run_path(run->ctx, run->folder, "checkpoints", folder));
     if (resumed)
         FIRN_TRY(firn_checkpoint_newest(run->ctx, folder, INT64_MAX, newest));
     return *newest < 0 ? firn_witness_talk(run, before, false) : FIRN_OK;
@@ -539,7 +462,7 @@ static firn_status tell(firn_run *run, bool resumed, firn_train_result *result)
     if (s == FIRN_OK)
         s = firn_run_agree(run, firn_run_prepare(run));
     if (s == FIRN_OK && resumed)
-        s = load_newest(run);
+        s = firn_run_load_newest(run);
     if (s == FIRN_OK && newest >= 0)
         s = read_before(run, &before);
     if (s == FIRN_OK)
@@ -749,22 +672,11 @@ static firn_status merge(firn_run *run, const firn_train_options *changed)
                     "a resumed run cannot change %s", option->name);
     }
     FIRN_TRY(firn_train_options_check(run->ctx, changed));
-    if (changed->steps != FIRN_UNSET)
-        o->steps = changed->steps;
-    if (!isnan(changed->epochs)) {
-        o->epochs = changed->epochs;
-        o->steps = changed->steps == FIRN_UNSET ? 0 : o->steps;
-    }
-    if (changed->save_every != FIRN_UNSET)
-        o->save_every = changed->save_every;
-    if (changed->eval_every != FIRN_UNSET)
-        o->eval_every = changed->eval_every;
-    if (changed->memory_limit)
-        o->memory_limit = changed->memory_limit;
-    if (changed->cache)
-        o->cache = changed->cache;
-    if (changed->weights)
-        o->weights = changed->weights;
+    for (int i = 0; i < firn_n_train_options; i++)
+        if (firn_train_option_is_set(changed, &firn_train_option_table[i]))
+            firn_train_option_copy(o, changed, &firn_train_option_table[i]);
+    if (!isnan(changed->epochs) && changed->steps == FIRN_UNSET)
+        o->steps = 0;
     return FIRN_OK;
 }
 
@@ -819,7 +731,8 @@ static firn_status resume_run(firn_run *run, const char *folder, const firn_trai
     FIRN_TRY(firn_run_agree(run, firn_run_decide(run)));
     run->steps_before = was.steps;
     if (was.finished && run->record.steps == was.steps) {
-        run->at.step = was.steps;
+        run->adapter_step = was.adapter_step ? was.adapter_step : was.steps;
+        run->at.step = was.last_step ? was.last_step : was.steps;
         result->was_finished = true;
         fill_result(run, true, result);
         return FIRN_OK;

@@ -68,6 +68,12 @@ typedef struct {
     firn_metrics metrics;
     firn_events events;
     bool metrics_failed; /* and that was said */
+
+    /* train/course.h */
+    firn_position ahead;     /* where the next step would begin had the one that runs been done */
+    int64_t best_kept;       /* the step of the best that the newest checkpoint names; 0: none */
+    int64_t adapter_step;    /* whose adapter the run leaves */
+    double saved, evaluated; /* when by the clock */
 } firn_run;
 
 typedef struct {
@@ -76,6 +82,11 @@ typedef struct {
     int64_t tokens, target_tokens;
     double seconds;
 } firn_step_result;
+
+/* ---- run.c ---- */
+
+/* A log never stops the work: what goes wrong with it is said once. */
+firn_status firn_run_forgive(firn_run *run, firn_status s);
 
 /* ---- setup.c ---- */
 

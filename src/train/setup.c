@@ -249,6 +249,12 @@ firn_status firn_run_decide(firn_run *run)
         o->save_every = firn_min_i64(firn_max_i64(run->record.steps / 10, 1), 50);
     if (o->eval_every == FIRN_UNSET)
         o->eval_every = firn_max_i64(run->record.steps / 10, 1);
+    /* A run of a firn that did not have them says nothing of them. */
+    o->final = o->final ? o->final : "best";
+    o->on_divergence = o->on_divergence ? o->on_divergence : "stop";
+    FIRN_EXPECT(run->ctx, o->patience < 1 || (o->eval_every > 0 && run->held_packing.n_windows > 0),
+                "patience counts evaluations that come by steps: expected %s",
+                run->held_packing.n_windows ? "an eval_every of at least one step" : "data to evaluate on");
     run->schedule = (firn_schedule){.learning_rate = o->learning_rate, .warmup = o->warmup, .steps = run->record.steps};
     return firn_schedule_from_name(run->ctx, o->schedule, &run->schedule.rule);
 }
@@ -524,11 +530,23 @@ static firn_status say_time(firn_run *run, const firn_session_memory *memory)
     return firn_run_say_text(run, &t);
 }
 
+/* What the optimizer keeps, which checkpoints hold too. */
+static uint64_t state_bytes(const firn_run *run)
+{
+    return firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values);
+}
+
+/* Best adapters that may lie there at once: an older one goes when a checkpoint knows the newer. */
+static uint64_t bests(const firn_run *run)
+{
+    return run->held_packing.n_windows > 0 && strcmp(run->record.options.final, "last") != 0 ? 2 : 0;
+}
+
 uint64_t firn_run_disk_bytes(const firn_run *run)
 {
-    const uint64_t values = (uint64_t)run->adapter->n_values * sizeof(float);
+    const uint64_t values = (uint64_t)run->adapter->n_values * sizeof(float), state = state_bytes(run);
 
-    return values * (1 + 3 * ((uint64_t)run->record.options.keep + 1));
+    return values * (1 + bests(run)) + (values + state) * ((uint64_t)run->record.options.keep + 1);
 }
 
 static firn_status say_disk(const firn_run *run)
@@ -542,7 +560,11 @@ static firn_status say_disk(const firn_run *run)
     firn_text_puts(&t, ": the adapter ");
     firn_text_bytes(&t, values);
     firn_text_printf(&t, ", %lld checkpoints of ", (long long)run->record.options.keep + 1);
-    firn_text_bytes(&t, 3 * values);
+    firn_text_bytes(&t, values + state_bytes(run));
+    if (bests(run)) {
+        firn_text_puts(&t, ", the best so far twice ");
+        firn_text_bytes(&t, values);
+    }
     return firn_run_say_text(run, &t);
 }
 

@@ -265,7 +265,9 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
     firn_position cursor = run->at;
     double sum = 0;
 
-    FIRN_TRY(firn_run_agree(run, list_step(run, &cursor, result)));
+    const firn_status listed = list_step(run, &cursor, result);
+    run->ahead = cursor;
+    FIRN_TRY(firn_run_agree(run, listed));
     FIRN_TRY(firn_run_agree(run, run_passes(run, result)));
     FIRN_TRY(gather_results(run));
     FIRN_TRY(firn_reduction_finish(run->reduction));
@@ -276,7 +278,8 @@ firn_status firn_run_step(firn_run *run, firn_step_result *result)
             result->router[k] += run->listed.results[i].router[k];
     }
     result->loss = sum / (double)result->target_tokens;
-    result->learning_rate = firn_schedule_rate(&run->schedule, run->at.step + 1);
+    /* Half of it for each time that the run went back. */
+    result->learning_rate = ldexp(firn_schedule_rate(&run->schedule, run->at.step + 1), -(int)run->at.course.rewinds);
     const firn_status s = firn_optimizer_step(run->optimizer, (float)result->learning_rate, &result->grad_norm);
     if (s == FIRN_ERR_DEVICE && !isfinite(result->grad_norm))
         return blame_gradient(run, result);
