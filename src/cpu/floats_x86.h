@@ -1,6 +1,7 @@
 /* The packing of floats, for any vector width and precision (vector_x86.h). A file that defines FIRN_STRIP, its highest
  * strip, gets strips as kernel_set.h describes them; without it, it makes its own. */
 #include "cpu/attention.h"
+#include "cpu/scan.h"
 #include "cpu/vector_x86.h"
 #include "format/format.h"
 
@@ -112,11 +113,11 @@ static void decode(firn_type type, const void *packed, int64_t n, float *out)
 #define FIRN_PACKED_OF(CODE, name) [FIRN_##CODE] = &FIRN_SET(packed_##name),
 #define FIRN_FEW_OF(CODE, name)    [FIRN_##CODE] = &FIRN_SET(few_##name),
 #if FIRN_LANES == 16
-#define FIRN_ATTENTION &firn_avx512_attention
+#define FIRN_TEAM .attention = &firn_avx512_attention, .scan = &firn_avx512_scan
 #else
-#define FIRN_ATTENTION &firn_avx2_attention
+#define FIRN_TEAM .attention = &firn_avx2_attention, .scan = &firn_avx2_scan
 #endif
 #define FIRN_X86_KERNELS                                                                                               \
-    .attention = FIRN_ATTENTION, .tile = tile, .strip_from_rows = strip_from_rows,                                     \
-    .strip_from_columns = strip_from_columns, .panel_straight = panel_straight, .panel_transposed = panel_transposed,  \
-    .decode = decode, .packed = {FIRN_EACH_PACKED(FIRN_PACKED_OF)}
+    FIRN_TEAM, .tile = tile, .strip_from_rows = strip_from_rows, .strip_from_columns = strip_from_columns,             \
+               .panel_straight = panel_straight, .panel_transposed = panel_transposed, .decode = decode,               \
+               .packed = {FIRN_EACH_PACKED(FIRN_PACKED_OF)}

@@ -5,6 +5,7 @@
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
 #include "cpu/kernel_set.h"
+#include "cpu/scan.h"
 #include "op/util.h"
 
 #include <string.h>
@@ -125,6 +126,34 @@ static void run_attention_back(const firn_call *call, const firn_kernel_set *set
     set->attention->back(call, team);
 }
 
+/* ---- scans ---- */
+
+static bool takes_scan(const firn_tensor *y, const firn_kernel_set *set)
+{
+    (void)y;
+    return set->scan;
+}
+
+static size_t scan_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
+{
+    return set->scan->work(y, n_threads);
+}
+
+static void run_scan(const firn_call *call, const firn_kernel_set *set, firn_team team)
+{
+    set->scan->forward(call, team);
+}
+
+static size_t scan_back_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
+{
+    return set->scan->back_work(y, n_threads);
+}
+
+static void run_scan_back(const firn_call *call, const firn_kernel_set *set, firn_team team)
+{
+    set->scan->back(call, team);
+}
+
 const firn_cpu_kernel firn_cpu_kernels[] = {
     {&firn_op_attention, takes_attention, attention_work, run_attention},
     {&firn_op_attention_back, takes_attention, attention_back_work, run_attention_back},
@@ -133,5 +162,9 @@ const firn_cpu_kernel firn_cpu_kernels[] = {
     {&firn_op_mul_mat_id, takes_product, product_work, run_product},
     {&firn_op_mul_mat_id_back, takes_product, product_work, run_product},
     {&firn_op_out_prod_id, takes_product, product_work, run_product},
+    {&firn_op_gated_delta, takes_scan, scan_work, run_scan},
+    {&firn_op_gated_delta_back, takes_scan, scan_back_work, run_scan_back},
+    {&firn_op_ssm_scan, takes_scan, scan_work, run_scan},
+    {&firn_op_ssm_scan_back, takes_scan, scan_back_work, run_scan_back},
     {NULL, NULL, NULL, NULL},
 };

@@ -47,6 +47,10 @@ INLINE vf vf_add(vf a, vf b)
 {
     return _mm512_add_ps(a, b);
 }
+INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
 INLINE vf vf_mul(vf a, vf b)
 {
     return _mm512_mul_ps(a, b);
@@ -63,6 +67,22 @@ INLINE vf vf_widen(__m256 v)
 INLINE float vf_sum(vf v)
 {
     return _mm512_reduce_add_ps(v);
+}
+/* Lane i: the sum of the lanes of v[i]. */
+INLINE vf vf_sums(const vf v[16])
+{
+    vf t[8], u[4], w[2];
+
+    for (int i = 0; i < 8; i++)
+        t[i] = vf_add(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
+        const __m512d a = _mm512_castps_pd(t[2 * i]), b = _mm512_castps_pd(t[2 * i + 1]);
+        u[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    for (int i = 0; i < 2; i++)
+        w[i] = vf_add(_mm512_shuffle_f32x4(u[2 * i], u[2 * i + 1], 0x88),
+                      _mm512_shuffle_f32x4(u[2 * i], u[2 * i + 1], 0xdd));
+    return vf_add(_mm512_shuffle_f32x4(w[0], w[1], 0x88), _mm512_shuffle_f32x4(w[0], w[1], 0xdd));
 }
 INLINE __mmask16 first_lanes(int64_t n)
 {
@@ -116,6 +136,10 @@ INLINE vf vf_add(vf a, vf b)
 {
     return _mm256_add_ps(a, b);
 }
+INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
 INLINE vf vf_mul(vf a, vf b)
 {
     return _mm256_mul_ps(a, b);
@@ -133,6 +157,18 @@ INLINE float vf_sum(vf v)
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+INLINE vf vf_sums(const vf v[8])
+{
+    vf t[4], u[2];
+
+    for (int i = 0; i < 4; i++)
+        t[i] = vf_add(_mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 2; i++) {
+        const __m256d a = _mm256_castps_pd(t[2 * i]), b = _mm256_castps_pd(t[2 * i + 1]);
+        u[i] = vf_add(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+    }
+    return vf_add(_mm256_permute2f128_ps(u[0], u[1], 0x20), _mm256_permute2f128_ps(u[0], u[1], 0x31));
 }
 INLINE __m256i first_lanes(int64_t n)
 {

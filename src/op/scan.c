@@ -23,33 +23,35 @@
  * Columns of a state do not mix, so that VALUES of them at a time run along all tokens from fast memory, one token
  * after the other: the bits do not depend on how tokens are fed. The backward keeps the state before every CHUNK-th
  * token and builds those between again. */
+#include "op/scan.h"
 #include "op/mathf.h"
 #include "op/util.h"
 
-enum { SQ, SK, SV, SG, SBETA, SFIRST, SSTATE, SDO = 6 /* in the gradients */ };
+enum {
+    SQ = FIRN_SCAN_Q,
+    SK = FIRN_SCAN_K,
+    SV = FIRN_SCAN_V,
+    SG = FIRN_SCAN_G,
+    SBETA = FIRN_SCAN_BETA,
+    SFIRST = FIRN_SCAN_FIRST,
+    SSTATE = FIRN_SCAN_STATE,
+    SDO = FIRN_SCAN_DO
+};
 enum { VALUES = 32, CHUNK = 32, MOST_KEYS = 1024 };
 
-/* What both directions know; strides in floats. */
-typedef struct {
-    const firn_call *call;
-    const float *q, *k, *v, *g, *beta, *state;
-    const int32_t *first;
-    int64_t s, dv, n_head, n_group, n, q1, q2, k1, k2, v1, v2;
-    bool tiled, channels, delta;
-} scan;
-
-static scan scan_of(const firn_call *call, bool delta)
+firn_scan firn_scan_of(const firn_call *call, bool delta, bool back)
 {
     const firn_tensor *y = call->node, *q = y->src[SQ], *k = y->src[SK], *v = y->src[SV];
     const int64_t size = sizeof(float);
 
-    return (scan){
+    return (firn_scan){
         .call = call,
         .q = call->src[SQ],
         .k = call->src[SK],
         .v = call->src[SV],
         .g = call->src[SG],
         .beta = call->src[SBETA],
+        .state = back ? NULL : call->src[SSTATE],
         .first = call->src[SFIRST],
         .s = q->ne[0],
         .dv = v->ne[0],
@@ -66,17 +68,6 @@ static scan scan_of(const firn_call *call, bool delta)
         .channels = y->src[SG]->ne[0] > 1,
         .delta = delta,
     };
-}
-
-static int64_t group_of(const scan *c, int64_t h)
-{
-    return c->tiled ? h % c->n_group : h / (c->n_head / c->n_group);
-}
-
-/* Whether the state is 0 before token t. */
-static bool begins(const scan *c, int64_t t)
-{
-    return c->first[t] >= t || (t == 0 && !c->state);
 }
 
 static firn_status expect_inputs(firn_context *ctx, const firn_tensor *y)
@@ -109,7 +100,7 @@ static firn_status expect_inputs(firn_context *ctx, const firn_tensor *y)
     return FIRN_OK;
 }
 
-static void check_first(const scan *c)
+void firn_scan_check(const firn_scan *c)
 {
     for (int64_t t = 0; t < c->n; t++)
         if (c->first[t] > t)
@@ -117,7 +108,7 @@ static void check_first(const scan *c)
 }
 
 /* e^g of head h at token t, for each of s channels. */
-FIRN_INLINE void decays(const scan *c, int64_t h, int64_t t, float *restrict e)
+FIRN_INLINE void decays(const firn_scan *c, int64_t h, int64_t t, float *restrict e)
 {
     const float *g = c->g + (c->channels ? c->s : 1) * (h + c->n_head * t);
 
@@ -135,10 +126,11 @@ FIRN_INLINE void decays(const scan *c, int64_t h, int64_t t, float *restrict e)
 
 /* One token of nv <= VALUES columns: S [s][VALUES] becomes its S. u and the v - S'^T k that it comes from; o NULL: not
  * wanted. */
-FIRN_INLINE void step(const scan *c, int64_t h, int64_t t, int64_t v0, int64_t nv, bool fresh, const float *restrict e,
-                      float *restrict S, float *restrict u, float *restrict error, float *restrict o)
+FIRN_INLINE void step(const firn_scan *c, int64_t h, int64_t t, int64_t v0, int64_t nv, bool fresh,
+                      const float *restrict e, float *restrict S, float *restrict u, float *restrict error,
+                      float *restrict o)
 {
-    const int64_t group = group_of(c, h);
+    const int64_t group = firn_scan_group(c, h);
     const float *restrict q = c->q + group * c->q1 + t * c->q2, *restrict k = c->k + group * c->k1 + t * c->k2;
     const float *restrict v = c->v + h * c->v1 + t * c->v2 + v0;
     const float beta = c->beta[h + c->n_head * t];
@@ -190,8 +182,7 @@ static size_t work(const firn_tensor *y)
 
 FIRN_INLINE void forward(const firn_call *call, int64_t begin, int64_t end, bool delta)
 {
-    scan c = scan_of(call, delta);
-    c.state = call->src[SSTATE];
+    const firn_scan c = firn_scan_of(call, delta, false);
     const int64_t n_blocks = value_blocks(c.dv), n_values = c.dv * c.n_head * c.n;
     float *S = call->work, *e = S + c.s * VALUES, *u = e + c.s, *error = u + VALUES;
 
@@ -199,14 +190,14 @@ FIRN_INLINE void forward(const firn_call *call, int64_t begin, int64_t end, bool
         const int64_t h = item / n_blocks, v0 = item % n_blocks * VALUES, nv = firn_min_i64(VALUES, c.dv - v0);
         float *o = (float *)call->dst + h * c.dv + v0, *last = (float *)call->dst + n_values + h * c.s * c.dv;
         if (item == 0)
-            check_first(&c);
+            firn_scan_check(&c);
         memset(S, 0, (size_t)(c.s * VALUES) * sizeof *S);
         for (int64_t i = 0; c.state && i < c.s; i++)
             for (int64_t j = 0; j < nv; j++)
                 S[i * VALUES + j] = c.state[i + c.s * (v0 + j + c.dv * h)];
         for (int64_t t = 0; t < c.n; t++) {
             decays(&c, h, t, e);
-            step(&c, h, t, v0, nv, begins(&c, t), e, S, u, error, o + t * c.dv * c.n_head);
+            step(&c, h, t, v0, nv, firn_scan_begins(&c, t), e, S, u, error, o + t * c.dv * c.n_head);
         }
         for (int64_t i = 0; i < c.s; i++)
             for (int64_t j = 0; j < nv; j++)
@@ -267,13 +258,9 @@ static firn_cost ssm_scan_cost(const firn_tensor *y)
 
 /* ---- backward ---- */
 
-typedef struct {
-    int64_t dq, dk, dv, dg, dbeta, end;
-} layout;
-
-static layout layout_of(const firn_tensor *y)
+firn_scan_gradients firn_scan_gradients_of(const firn_tensor *y)
 {
-    layout l = {0};
+    firn_scan_gradients l = {0};
 
     l.dk = firn_n_elements(y->src[SQ]);
     l.dv = l.dk + firn_n_elements(y->src[SK]);
@@ -291,7 +278,7 @@ static firn_status back_shape(firn_context *ctx, firn_tensor *y)
     FIRN_TRY(firn_expect_type(ctx, dy, FIRN_F32, "do"));
     FIRN_EXPECT(ctx, firn_is_contiguous(dy) && firn_n_elements(dy) >= firn_n_elements(v),
                 "do of %s does not fit v of %s", firn_shape_text(dy), firn_shape_text(v));
-    return firn_shape_set(ctx, y, FIRN_F32, 1, layout_of(y).end);
+    return firn_shape_set(ctx, y, FIRN_F32, 1, firn_scan_gradients_of(y).end);
 }
 
 static int64_t back_items(const firn_tensor *y)
@@ -314,7 +301,7 @@ static size_t back_work(const firn_tensor *y)
     return (size_t)(2 * state + 4 * s + ((n + CHUNK - 1) / CHUNK + CHUNK) * state + 2 * n * VALUES) * sizeof(float);
 }
 
-static scratch scratch_of(const scan *c, void *memory)
+static scratch scratch_of(const firn_scan *c, void *memory)
 {
     const int64_t state = c->s * VALUES;
     scratch w = {.S = memory};
@@ -330,7 +317,7 @@ static scratch scratch_of(const scan *c, void *memory)
 }
 
 /* The states before each chunk, and u and errors of all tokens. */
-FIRN_INLINE void remember(const scan *c, const scratch *w, int64_t h, int64_t v0, int64_t nv)
+FIRN_INLINE void remember(const firn_scan *c, const scratch *w, int64_t h, int64_t v0, int64_t nv)
 {
     memset(w->S, 0, (size_t)(c->s * VALUES) * sizeof(float));
     for (int64_t t = 0; t < c->n; t++) {
@@ -339,7 +326,7 @@ FIRN_INLINE void remember(const scan *c, const scratch *w, int64_t h, int64_t v0
                 for (int64_t i = 0; i < c->s; i++)
                     w->kept[(t / CHUNK * VALUES + j) * c->s + i] = w->S[i * VALUES + j];
         decays(c, h, t, w->e);
-        step(c, h, t, v0, nv, begins(c, t), w->e, w->S, w->u + t * VALUES, w->error + t * VALUES, NULL);
+        step(c, h, t, v0, nv, firn_scan_begins(c, t), w->e, w->S, w->u + t * VALUES, w->error + t * VALUES, NULL);
     }
 }
 
@@ -362,16 +349,16 @@ FIRN_INLINE float product_of(const float *restrict a, const float *restrict b, i
 }
 
 /* The states before tokens [t0, t1) of a chunk, from the one before it. */
-FIRN_INLINE void rebuild(const scan *c, const scratch *w, int64_t h, int64_t t0, int64_t t1)
+FIRN_INLINE void rebuild(const firn_scan *c, const scratch *w, int64_t h, int64_t t0, int64_t t1)
 {
-    const int64_t state = c->s * VALUES, group = group_of(c, h);
+    const int64_t state = c->s * VALUES, group = firn_scan_group(c, h);
 
     memcpy(w->within, w->kept + t0 / CHUNK * state, (size_t)state * sizeof(float));
     for (int64_t t = t0; t + 1 < t1; t++) {
         const float *restrict k = c->k + group * c->k1 + t * c->k2, *restrict u = w->u + t * VALUES;
         const float *restrict before = w->within + (t - t0) * state;
         float *restrict after = w->within + (t + 1 - t0) * state;
-        const bool fresh = begins(c, t);
+        const bool fresh = firn_scan_begins(c, t);
         decays(c, h, t, w->e);
         for (int64_t j = 0; j < VALUES; j++)
             for (int64_t i = 0; i < c->s; i++)
@@ -380,15 +367,15 @@ FIRN_INLINE void rebuild(const scan *c, const scratch *w, int64_t h, int64_t t0,
 }
 
 /* Token t of nv columns: adds to dq, dk [s], dg [s] and dbeta, gives dv [nv], and brings lam to the token before. */
-FIRN_INLINE void step_back(const scan *c, const scratch *w, int64_t h, int64_t t, int64_t nv, const float *before,
+FIRN_INLINE void step_back(const firn_scan *c, const scratch *w, int64_t h, int64_t t, int64_t nv, const float *before,
                            const float *restrict dy, float *restrict dv, float *dbeta)
 {
-    const int64_t group = group_of(c, h), s = c->s;
+    const int64_t group = firn_scan_group(c, h), s = c->s;
     const float *restrict q = c->q + group * c->q1 + t * c->q2, *restrict k = c->k + group * c->k1 + t * c->k2;
     const float *u = w->u + t * VALUES, *error = w->error + t * VALUES, *restrict e = w->e;
     float *restrict dq = w->du, *restrict dk = dq + s, *restrict dg = dk + s;
     const float beta = c->beta[h + c->n_head * t];
-    const bool fresh = begins(c, t);
+    const bool fresh = firn_scan_begins(c, t);
 
     for (int64_t j = 0; j < nv; j++) {
         float *restrict lam = w->lam + j * s;
@@ -431,9 +418,10 @@ FIRN_INLINE void add_to(float *restrict sum, const float *restrict x, int64_t n)
 }
 
 /* VALUES columns of head h, whose gradients of q, k, g, beta are added to what is there. */
-FIRN_INLINE void columns_back(const scan *c, const scratch *w, const layout *l, int64_t h, int64_t v0, float *out)
+FIRN_INLINE void columns_back(const firn_scan *c, const scratch *w, const firn_scan_gradients *l, int64_t h, int64_t v0,
+                              float *out)
 {
-    const int64_t nv = firn_min_i64(VALUES, c->dv - v0), group = group_of(c, h), s = c->s;
+    const int64_t nv = firn_min_i64(VALUES, c->dv - v0), group = firn_scan_group(c, h), s = c->s;
     const float *dy = (const float *)c->call->src[SDO] + h * c->dv + v0;
 
     remember(c, w, h, v0, nv);
@@ -461,21 +449,21 @@ FIRN_INLINE void columns_back(const scan *c, const scratch *w, const layout *l, 
 /* An item is a key head with all heads that read it. */
 FIRN_INLINE void backward(const firn_call *call, int64_t begin, int64_t end, bool delta)
 {
-    const scan c = scan_of(call, delta);
+    const firn_scan c = firn_scan_of(call, delta, true);
     const scratch w = scratch_of(&c, call->work);
-    const layout l = layout_of(call->node);
+    const firn_scan_gradients l = firn_scan_gradients_of(call->node);
     const int64_t width = c.channels ? c.s : 1;
     float *out = call->dst;
 
     for (int64_t group = begin; group < end; group++) {
         if (group == 0)
-            check_first(&c);
+            firn_scan_check(&c);
         for (int64_t t = 0; t < c.n; t++) {
             memset(out + l.dq + c.s * (group + c.n_group * t), 0, (size_t)c.s * sizeof *out);
             memset(out + l.dk + c.s * (group + c.n_group * t), 0, (size_t)c.s * sizeof *out);
         }
         for (int64_t h = 0; h < c.n_head; h++) {
-            if (group_of(&c, h) != group)
+            if (firn_scan_group(&c, h) != group)
                 continue;
             for (int64_t t = 0; t < c.n; t++) {
                 memset(out + l.dg + width * (h + c.n_head * t), 0, (size_t)width * sizeof *out);
@@ -525,7 +513,7 @@ static firn_tensor *gradient_by(firn_graph *g, const firn_op *back, firn_tensor 
     firn_tensor *src[] = {y->src[SQ],    y->src[SK],     y->src[SV],     y->src[SG],
                           y->src[SBETA], y->src[SFIRST], dy_of(g, y, dy)};
     firn_tensor *all = firn_node_once(g, back, src, 7, &y->params);
-    const layout l = layout_of(y);
+    const firn_scan_gradients l = firn_scan_gradients_of(y);
     const int64_t at[] = {l.dq, l.dk, l.dv, l.dg, l.dbeta};
     return firn_slice(g, all, at[of], y->src[of]->ne);
 }
