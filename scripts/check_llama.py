@@ -5,7 +5,7 @@
 For every small shape of `firn init` (or those named), so for every architecture: a random model in F32, and one packed
 (llama.cpp gets its weights written out by `firn quantize IN OUT f32`, since on packed ones it rounds activations to 8
 bits): logits of the base, and of the base with an adapter trained for a few steps on every class of tensors that llama.cpp
-applies, of mixed ranks, on the F32 model with rslora too. Bound: 1e-9 normalized mean squared error; for the change that the
+applies, of mixed ranks, on the F32 model with rslora too; that one merged by `firn merge`, against the adapter. Bound: 1e-9 normalized mean squared error; for the change that the
 adapter makes, 1e-6 of its own size. Greedy continuations of a few prompts, with the adapter, token by token, up to near ties. And
 what `firn upcycle` makes of the dense ones.
 
@@ -140,6 +140,22 @@ def check_words(name, model, adapter, peer, info, near, folder):
                            "shape": name.split()[0], "architecture": info["architecture"], "type": name.split()[1], "classes": []})
 
 
+def check_merged(llama, name, model, adapter, sequences, adapted, bound, folder, record):
+    """What `firn merge` writes, in llama.cpp alone: the logits that it gives with the adapter. In a packed type it loads."""
+    merged = f"{folder}/merged.gguf"
+    firn("merge", model, adapter, merged, "--no-check", "--threads", 1)
+    peer = Model(llama, merged)
+    rows = logits_of(peer, sequences, threads=1)
+    peer.close()
+    errors = [nmse(r, a) for r, a in zip(rows, adapted)]
+    checks.at_most(f"{name}: merged", float(np.median(errors)), bound, **record)
+    firn("merge", model, adapter, merged, "--type", "q8_0", "--no-check", "--threads", 1)
+    peer = Model(llama, merged)
+    rows = logits_of(peer, sequences[:1], threads=1)
+    peer.close()
+    checks.that(f"{name}: merged as q8_0, loads", bool(np.isfinite(rows[0]).all()), "logits that are not finite")
+
+
 def one(llama, like, arch, kind):
     folder, name = f"{WORK}/{like}-{kind}", f"{like} {kind}"
     os.makedirs(folder, exist_ok=True)
@@ -198,6 +214,10 @@ def one(llama, like, arch, kind):
                    TABLE_CHANGE.get(like, TABLE[arch]) if tabled else CHANGE_BOUND, **record("change"))
     check_words(name, model, adapter, peer, info, TABLE_NEAR_WORDS if tabled else NEAR_WORDS, folder)
     peer.close()
+    if kind == "f32":
+        check_merged(llama, name, model, adapter, [sequences[i] for i in clear["adapter"]],
+                     [theirs["adapter"][i] for i in clear["adapter"]], TABLE[arch] if tabled else BOUND, folder,
+                     dict(record("adapter"), measure="merged"))
     shutil.rmtree(folder)
 
 

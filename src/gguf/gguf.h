@@ -28,6 +28,8 @@ firn_status firn_gguf_check(firn_context *ctx, const firn_gguf *gguf);
 firn_status firn_gguf_unchanged(firn_context *ctx, const firn_gguf *gguf);
 /* Refuses to write `path` where that is a part of the split model g: the others would be left without it. */
 firn_status firn_gguf_refuse_part(firn_context *ctx, const firn_gguf *g, const char *path);
+/* A tensor's bytes as they are, in pieces whose pages of the input are given back. */
+firn_status firn_gguf_writer_copy(firn_gguf_writer *w, const firn_gguf *in, const firn_gguf_tensor *tensor);
 /* Bytes of one value of a fixed-size type; 0 for strings, arrays and numbers that name no type. */
 size_t firn_kv_size(firn_kv_type type);
 /* "u32", "string"...; NULL for a number that names no type. */

@@ -345,6 +345,19 @@ firn_status firn_gguf_writer_data(firn_gguf_writer *w, const void *data, size_t 
     return FIRN_OK;
 }
 
+firn_status firn_gguf_writer_copy(firn_gguf_writer *w, const firn_gguf *in, const firn_gguf_tensor *t)
+{
+    enum { PIECE = 1 << 20 };
+
+    for (size_t at = 0; at < t->size;) {
+        const size_t n = t->size - at < PIECE ? t->size - at : PIECE;
+        FIRN_TRY(firn_gguf_writer_data(w, t->data + at, n));
+        firn_gguf_release(in, t);
+        at += n;
+    }
+    return FIRN_OK;
+}
+
 firn_status firn_gguf_writer_finish(firn_gguf_writer *w)
 {
     FIRN_GIVEN(NULL, w);

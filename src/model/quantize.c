@@ -152,17 +152,6 @@ static firn_status convert(job *j, const firn_gguf_tensor *t, firn_type type)
     return FIRN_OK;
 }
 
-static firn_status copy(job *j, const firn_gguf_tensor *t)
-{
-    for (size_t at = 0; at < t->size;) {
-        const size_t n = (size_t)firn_min_i64(PIECES * PIECE, (int64_t)(t->size - at));
-        FIRN_TRY(firn_gguf_writer_data(j->out, t->data + at, n));
-        firn_gguf_release(j->in, t);
-        at += n;
-    }
-    return FIRN_OK;
-}
-
 /* ---- the model ---- */
 
 static firn_status describe(job *j)
@@ -200,7 +189,7 @@ static firn_status write_all(job *j)
         if (j->options->begin)
             j->options->begin(j->options->user, &step);
         if (t->type == step.type)
-            FIRN_TRY(copy(j, t));
+            FIRN_TRY(firn_gguf_writer_copy(j->out, j->in, t));
         else
             FIRN_TRY(convert(j, t, step.type));
         step.done += t->size;

@@ -3,6 +3,7 @@
 #include "core/sized.h"
 #include "firn/export.h"
 #include "firn/kernels.h"
+#include "firn/merge.h"
 #include "firn/quantize.h"
 #include "firn/sample.h"
 #include "firn/train.h"
@@ -237,6 +238,8 @@ static void null_pointers(void **state)
     REFUSED(firn_quantize(ctx, "a", "b", NULL, NULL), FIRN_ERR_ARGUMENT, "options must not be null");
     REFUSED(firn_quantize(ctx, "a", "b", &(firn_quantize_options){.type = (firn_type)-3}, NULL), FIRN_ERR_ARGUMENT,
             "-3 is no type");
+    assert_int_equal(firn_merge(NULL, NULL, NULL, "f", NULL, NULL), FIRN_ERR_ARGUMENT);
+    REFUSED(firn_merge(ctx, NULL, NULL, "f", NULL, NULL), FIRN_ERR_ARGUMENT, "model must not be null");
     assert_int_equal(firn_adapter_export_peft(NULL, NULL, NULL, "f", NULL), FIRN_ERR_ARGUMENT);
     REFUSED(firn_adapter_export_peft(ctx, NULL, NULL, "f", NULL), FIRN_ERR_ARGUMENT, "model must not be null");
 }

@@ -2,6 +2,8 @@
  * of the stacked file, however the experts lie in the file. */
 #include "unit/model.h"
 
+#include "firn/merge.h"
+
 #include "model/block.h"
 #include "model/random_model.h"
 #include "model/stack.h"
@@ -310,6 +312,27 @@ static void test_adapter(void **state)
     open_at(&g, stacked, in_scratch("a.gguf"), 1);
     assert_int_equal(g.adapter->n_values, f.adapter->n_values);
     assert_memory_equal(g.adapter->values, f.adapter->values, (size_t)g.adapter->n_values * sizeof(float));
+    /* Merged, each expert's tensor is the stack's slice. */
+    for (int64_t i = 0; i < f.adapter->n_values; i++)
+        f.adapter->values[i] = g.adapter->values[i] = 0.01f * (float)((i * 7) % 13 - 6);
+    const firn_type type = FIRN_Q8_0;
+    const firn_merge_options options = {.type = &type};
+    OK(f.ctx, firn_merge(f.ctx, f.model, f.adapter, in_scratch("merged-apart.gguf"), &options, NULL));
+    OK(g.ctx, firn_merge(g.ctx, g.model, g.adapter, in_scratch("merged.gguf"), &options, NULL));
+    close_fixture(&f);
+    close_fixture(&g);
+    open_at(&f, in_scratch("merged-apart.gguf"), NULL, 1);
+    open_at(&g, in_scratch("merged.gguf"), NULL, 1);
+    const firn_gguf_tensor *all = firn_gguf_find(g.model->gguf, "blk.1.ffn_down_exps.weight");
+    assert_int_equal(all->type, FIRN_Q8_0);
+    for (int64_t e = 0; e < all->ne[2]; e++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.1.ffn_down.%d.weight", (int)e);
+        const firn_gguf_tensor *t = firn_gguf_find(f.model->gguf, name);
+        assert_non_null(t);
+        assert_int_equal(t->type, FIRN_Q8_0);
+        assert_memory_equal(t->data, all->data + (size_t)e * t->size, t->size);
+    }
     close_fixture(&f);
     close_fixture(&g);
 }
