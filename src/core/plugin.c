@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST = 16, PATH_BYTES = 1024 };
@@ -50,19 +51,34 @@ static const firn_backend_row *row_of(void *object, const char *file, char *erro
     return NULL;
 }
 
+/* NULL with the reason. What is no file is not opened: dlopen would wait for a pipe's writer. */
+static void *open_object(const char *path, int flags, char *why, size_t size)
+{
+    struct stat st;
+    void *object = NULL;
+    const char *said = "it is not a file";
+
+    if (stat(path, &st) != 0)
+        said = strerror(errno);
+    else if (S_ISREG(st.st_mode) && !(object = dlopen(path, flags)))
+        said = dlerror();
+    if (!object)
+        snprintf(why, size, "%.300s", said ? said : "no reason given");
+    return object;
+}
+
 /* Objects stay loaded as long as the process: their code may be asked for at any time. */
 static void load(firn_plugin_entry *e, const char *folder, const char *file)
 {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], why[304];
 
     if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) {
         snprintf(e->error, sizeof e->error, "%s: its folder's name is too long", file);
         return;
     }
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *object = open_object(path, RTLD_NOW | RTLD_LOCAL, why, sizeof why);
     if (!object) {
-        const char *why = dlerror();
-        snprintf(e->error, sizeof e->error, "%s cannot be loaded: %.300s", file, why ? why : "no reason given");
+        snprintf(e->error, sizeof e->error, "%s cannot be loaded: %s", file, why);
         return;
     }
     e->row = row_of(object, file, e->error, sizeof e->error);
@@ -186,17 +202,15 @@ typedef struct {
 static bool visit_object(const char *folder, bool asked, void *user)
 {
     wanted_object *w = user;
-    char path[2 * PATH_BYTES];
+    char path[2 * PATH_BYTES], why[304];
 
     (void)asked;
     snprintf(path, sizeof path, "%s/%s", folder, w->file);
     if (access(path, F_OK) != 0)
         return true;
-    w->object = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!w->object) {
-        const char *why = dlerror();
-        snprintf(w->why, w->size, "it cannot be loaded: %.300s", why ? why : "no reason given");
-    }
+    w->object = open_object(path, RTLD_NOW | RTLD_GLOBAL, why, sizeof why);
+    if (!w->object)
+        snprintf(w->why, w->size, "it cannot be loaded: %s", why);
     return false;
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static firn_device_info described(firn_context *ctx, const char *name)
@@ -99,6 +100,7 @@ static void what_cannot_be_used_is_told(void **state)
     const firn_device_info garbage = described(ctx, "garbage");
     assert_memory_equal(garbage.error, "libfirn-garbage.so cannot be loaded: ", 37);
     assert_int_equal(garbage.memory_total, 0);
+    assert_string_equal(described(ctx, "pipe").error, "libfirn-pipe.so cannot be loaded: it is not a file");
     assert_memory_equal(described(ctx, "FIRN_BACKENDS").error, "FIRN_BACKENDS names the folder /nowhere, which cannot",
                         52);
     for (int i = 0; i < firn_device_count(); i++) { /* libfirn-group-*.so are no devices */
@@ -131,12 +133,17 @@ int main(void)
     f = fopen(path, "w");
     if (!f || fclose(f) != 0)
         return 1;
+    snprintf(path, sizeof path, "%s/libfirn-pipe.so", folder);
+    if (mkfifo(path, 0600) != 0)
+        return 1;
     snprintf(path, sizeof path, "/nowhere:%s:" FIRN_PLUGIN_DIR, folder);
     setenv("FIRN_BACKENDS", path, 1);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(path, sizeof path, "%s/libfirn-garbage.so", folder);
     unlink(path);
     snprintf(path, sizeof path, "%s/libfirn-group-self.so", folder);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/libfirn-pipe.so", folder);
     unlink(path);
     rmdir(folder);
     return failed;
