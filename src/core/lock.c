@@ -83,10 +83,17 @@ static firn_status refuse(firn_context *ctx, int fd, const char *path, bool fold
 
 typedef enum { HELD, TAKEN_BY_ANOTHER, GONE, FAILED } attempt;
 
-static attempt try_lock(int fd, const char *path)
+/* The file of that name is the one that is open. */
+static bool is_still(const char *path, int fd)
 {
     struct stat mine, there;
 
+    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && there.st_ino == mine.st_ino &&
+           there.st_dev == mine.st_dev;
+}
+
+static attempt try_lock(int fd, const char *path)
+{
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno == EINTR)
             continue;
@@ -101,16 +108,27 @@ static attempt try_lock(int fd, const char *path)
         return TAKEN_BY_ANOTHER;
     }
     /* The holder before may have removed the file between open and flock: then this one locks nothing. */
-    if (fstat(fd, &mine) < 0)
-        return FAILED;
-    return stat(path, &there) == 0 && there.st_ino == mine.st_ino && there.st_dev == mine.st_dev ? HELD : GONE;
+    return is_still(path, fd) ? HELD : GONE;
+}
+
+/* Opens the file and locks it; *fd is open where it was tried. */
+static attempt open_and_lock(const char *file, int *fd)
+{
+    attempt a = GONE;
+
+    while (a == GONE) {
+        *fd = firn_open(file, O_RDWR | O_CREAT, 0666);
+        a = *fd < 0 ? FAILED : try_lock(*fd, file);
+        if (a == GONE)
+            close(*fd);
+    }
+    return a;
 }
 
 static firn_status take(firn_context *ctx, const char *path, bool folder, const char *at, const char *name,
                         firn_lock **result)
 {
     const size_t n = strlen(at) + strlen(name) + 1;
-    attempt a = GONE;
 
     *result = NULL;
     firn_lock *lock = firn_alloc(ctx, sizeof *lock);
@@ -122,12 +140,7 @@ static firn_status take(firn_context *ctx, const char *path, bool folder, const 
     }
     snprintf(file, n, "%s%s", at, name);
     *lock = (firn_lock){.ctx = ctx, .path = file, .fd = -1};
-    while (a == GONE) {
-        lock->fd = firn_open(file, O_RDWR | O_CREAT, 0666);
-        a = lock->fd < 0 ? FAILED : try_lock(lock->fd, file);
-        if (a == GONE)
-            close(lock->fd);
-    }
+    const attempt a = open_and_lock(file, &lock->fd);
     firn_status s = FIRN_OK;
     if (a == FAILED)
         s = firn_fail(ctx, FIRN_ERR_IO, folder ? "cannot write into %s: %s" : "cannot write %s: %s", path,
@@ -157,11 +170,32 @@ firn_status firn_lock_file(firn_context *ctx, const char *path, const char *targ
     return take(ctx, path, false, target, ".lock", lock);
 }
 
+firn_status firn_lock_keep(firn_lock *lock, const char *folder)
+{
+    int fd;
+
+    if (!lock || is_still(lock->path, lock->fd))
+        return FIRN_OK;
+    const attempt a = open_and_lock(lock->path, &fd);
+    if (a == FAILED) /* as where the folder went: who writes there next finds it out */
+        return FIRN_OK;
+    if (a == TAKEN_BY_ANOTHER) {
+        const firn_status s = refuse(lock->ctx, fd, folder, true);
+        close(fd);
+        return s;
+    }
+    close(lock->fd);
+    lock->fd = fd;
+    write_holder(fd);
+    return FIRN_OK;
+}
+
 void firn_lock_drop(firn_lock *lock)
 {
     if (!lock)
         return;
-    unlink(lock->path);
+    if (is_still(lock->path, lock->fd)) /* not another's */
+        unlink(lock->path);
     close(lock->fd);
     if (firn_leftover_unlist(lock->place))
         firn_free(lock->ctx, lock->path);

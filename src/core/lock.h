@@ -16,6 +16,9 @@ typedef struct firn_lock firn_lock;
 firn_status firn_lock_folder(firn_context *ctx, const char *folder, firn_lock **lock);
 /* `path` is the name in sentences, `target` the file itself, where path is a link to it. */
 firn_status firn_lock_file(firn_context *ctx, const char *path, const char *target, firn_lock **lock);
+/* Takes the lock of a folder again where its file is not there any more, as when the folder was moved away or a clean-up
+ * removed the file; fails where another process has taken it since. NULL is fine. */
+firn_status firn_lock_keep(firn_lock *lock, const char *folder);
 /* Removes the lock file. NULL is fine. */
 void firn_lock_drop(firn_lock *lock);
 

@@ -26,10 +26,21 @@ static inline uint64_t firn_secret_fold(const firn_secret *secret, uint64_t x)
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
+/* Once does for what follows in a text, but numbers in a row would stay in a row. */
+static inline uint64_t firn_secret_end(const firn_secret *secret, uint64_t x)
+{
+    return firn_secret_fold(secret, firn_secret_fold(secret, x) ^ secret->start);
+}
+
+static inline uint64_t firn_secret_number(const firn_secret *secret, uint64_t x)
+{
+    return firn_secret_end(secret, secret->start ^ x);
+}
+
 /* Of two numbers, in this order. */
 static inline uint64_t firn_secret_pair(const firn_secret *secret, uint64_t a, uint64_t b)
 {
-    return firn_secret_fold(secret, firn_secret_fold(secret, secret->start ^ a) ^ b);
+    return firn_secret_end(secret, firn_secret_fold(secret, secret->start ^ a) ^ b);
 }
 
 static inline uint64_t firn_secret_hash(const firn_secret *secret, const void *bytes, size_t n)
@@ -43,7 +54,7 @@ static inline uint64_t firn_secret_hash(const firn_secret *secret, const void *b
     }
     word = 0;
     memcpy(&word, at, n);
-    return firn_secret_fold(secret, h ^ word);
+    return firn_secret_end(secret, h ^ word);
 }
 
 #endif

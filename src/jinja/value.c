@@ -144,8 +144,7 @@ static uint64_t hash_number(const firn_secret *secret, jinja_value v)
 
     if (v.type == JINJA_FLOAT && !(real >= -0x1p63 && real < 0x1p63 && (double)(int64_t)real == real))
         return firn_secret_hash(secret, &real, sizeof real);
-    return firn_secret_fold(secret,
-                            secret->start ^ (uint64_t)(v.type == JINJA_FLOAT ? (int64_t)real : jinja_as_int(v)));
+    return firn_secret_number(secret, (uint64_t)(v.type == JINJA_FLOAT ? (int64_t)real : jinja_as_int(v)));
 }
 
 static firn_status hash(jinja_eval *e, jinja_value v, int depth, uint64_t *out)

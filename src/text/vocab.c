@@ -31,8 +31,7 @@ int32_t firn_vocab_text(const firn_tokenizer *tok, const char *text, size_t n)
 
 static size_t merge_slot(const firn_tokenizer *tok, int32_t left, int32_t right)
 {
-    const uint64_t hash =
-        firn_secret_fold(&tok->secret, tok->secret.start ^ ((uint64_t)(uint32_t)left << 32 | (uint32_t)right));
+    const uint64_t hash = firn_secret_number(&tok->secret, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
 
     for (size_t i = hash & tok->merge_mask;; i = (i + 1) & tok->merge_mask) {
         const firn_merge *m = &tok->merges[i];

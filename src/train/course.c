@@ -29,6 +29,7 @@ static firn_status write(firn_run *run, bool best)
     char folder[FIRN_PATH_BYTES];
     firn_text settings;
 
+    FIRN_TRY(firn_lock_keep(run->lock, run->folder));
     FIRN_TRY(checkpoints_of(run, folder));
     firn_train_options_settings(run->ctx, &run->record.options, &settings);
     firn_status s = settings.status;

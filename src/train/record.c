@@ -124,7 +124,7 @@ firn_status firn_json_read(firn_context *ctx, const char *path, json_t **json)
 
     *json = NULL;
     FIRN_TRY(firn_file_read(ctx, path, JSON_BYTES, &text, &n));
-    *json = json_loadb(text, n, 0, &error);
+    *json = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     firn_free(ctx, text);
     if (!*json && !error.text[0]) /* jansson's way to say it */
         return firn_fail(ctx, FIRN_ERR_MEMORY, "%s: out of memory while reading JSON", path);

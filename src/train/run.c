@@ -300,6 +300,7 @@ static firn_status save_adapter(firn_run *run)
     char path[FIRN_PATH_BYTES];
     firn_adapter *again;
 
+    FIRN_TRY(firn_lock_keep(run->lock, run->folder));
     FIRN_TRY(firn_run_path(run->ctx, run->folder, "adapter.gguf", path));
     FIRN_TRY(firn_adapter_save(run->ctx, run->adapter, NULL, path));
     FIRN_TRY(firn_adapter_load(run->ctx, run->model, path, &again));
@@ -419,9 +420,12 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
     }
     if (s == FIRN_OK && !stopped)
         s = finish(run, before);
-    stopped |= s == FIRN_ERR_CANCELLED;
+    if (s == FIRN_ERR_CANCELLED) {
+        stopped = true;
+        s = FIRN_OK;
+    }
     fill_result(run, s == FIRN_OK && !stopped, result);
-    return stopped ? FIRN_OK : s;
+    return s;
 }
 
 /* What killed runs left in the folder. */

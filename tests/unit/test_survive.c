@@ -147,6 +147,59 @@ static void the_second_writer_of_a_file_is_refused(void **state)
                    "firn: peft is being written by process %ld: wait until that ends, or take another folder\n");
 }
 
+static char *const saving[] = {
+    "firn",      "finetune", "--model",      "m.gguf", "--data",       "d.jsonl", "--output",  "r", "--steps", "100000",
+    "--context", "64",       "--save-every", "1",      "--eval-every", "0",       "--threads", "1", NULL};
+
+/* A lock that a clean-up removed is taken again with the next checkpoint. */
+static void a_removed_lock_comes_back(void **state)
+{
+    (void)state;
+    sh("rm -rf r");
+    const pid_t pid = start(saving);
+    await_step(1);
+    assert_int_equal(
+        sh("rm r/firn.lock; for i in $(seq 6000); do [ -s r/firn.lock ] && exit 0; sleep 0.01; done; exit 1"), 0);
+    assert_int_equal(firn("finetune --resume r"), 1);
+    assert_non_null(strstr(err, "firn: r is being written by process "));
+    kill(pid, SIGTERM);
+    assert_int_equal(end_of(pid), 128 + SIGTERM);
+    assert_false(is_there("r/firn.lock"));
+}
+
+/* A folder that was moved away, and in whose place another process has begun a run: the first one leaves it alone. */
+static void a_run_does_not_write_into_anothers_folder(void **state)
+{
+    (void)state;
+    sh("rm -rf r r2 new");
+    assert_int_equal(mkdir(path_of("new"), 0777), 0);
+    const int fd = hold("new/firn.lock");
+    const pid_t pid = start(endless);
+    await_step(1);
+    kill(pid, SIGSTOP); /* it would make r again between the two */
+    assert_int_equal(sh("mv r r2 && mv new r"), 0);
+    kill(pid, SIGTERM);
+    kill(pid, SIGCONT);
+    assert_int_equal(end_of(pid), 1);
+    assert_int_equal(
+        sh("tail -n 1 log | grep '^firn: .*/r is being written by process ' || { tail -n 3 log; exit 1; }"), 0);
+    assert_int_equal(sh("test \"$(ls r)\" = firn.lock && test -s r2/metrics.jsonl"), 0);
+    close(fd);
+}
+
+/* Who is told that a run can be resumed has its checkpoint. */
+static void a_stop_without_a_checkpoint_is_an_error(void **state)
+{
+    (void)state;
+    sh("rm -rf r");
+    const pid_t pid = start(endless);
+    await_step(1);
+    assert_int_equal(sh("echo x >r/checkpoints"), 0);
+    kill(pid, SIGTERM);
+    assert_int_equal(end_of(pid), 1);
+    assert_int_equal(sh("tail -n 1 log | grep -q '^firn: .*/r/checkpoints: a file of that name is there'"), 0);
+}
+
 /* The first process takes the folder before it writes run.json: the second must hear of the process, not of a folder
  * that holds no run. */
 static void a_run_that_begins_is_told_from_none(void **state)
@@ -401,6 +454,9 @@ int main(void)
         cmocka_unit_test(the_second_run_in_a_folder_is_refused),
         cmocka_unit_test(the_second_writer_of_a_file_is_refused),
         cmocka_unit_test(a_run_that_begins_is_told_from_none),
+        cmocka_unit_test(a_removed_lock_comes_back),
+        cmocka_unit_test(a_run_does_not_write_into_anothers_folder),
+        cmocka_unit_test(a_stop_without_a_checkpoint_is_an_error),
         cmocka_unit_test(a_refused_command_leaves_no_folder),
         cmocka_unit_test(closed_descriptors_get_no_text_into_files),
         cmocka_unit_test(logs_never_stop_a_run),
