@@ -45,7 +45,7 @@ typedef struct {
     const char *adapter;      /* an adapter to go on from */
     const char *targets;      /* see firn_adapter_create */
     bool unserved;            /* also on tensors whose adapters llama.cpp does not apply */
-    const char *optimizer;    /* adamw, sgd */
+    const char *optimizer;    /* adamw, sgd, muon */
     const char *schedule;     /* cosine, linear, constant, inverse-sqrt, wsd */
     const char *device;       /* "CPU" */
     const char *precision;    /* "f32" or "bf16" (firn_precision) */
@@ -141,7 +141,7 @@ FIRN_API firn_status firn_eval(firn_context *ctx, const firn_train_options *opti
 
 /* ---- a training loop of one's own: firn_session_gradient, then a step ---- */
 
-typedef enum { FIRN_OPTIMIZER_ADAMW, FIRN_OPTIMIZER_SGD } firn_optimizer_kind;
+typedef enum { FIRN_OPTIMIZER_ADAMW, FIRN_OPTIMIZER_SGD, FIRN_OPTIMIZER_MUON } firn_optimizer_kind;
 
 typedef struct {
     size_t size; /* sizeof(firn_optimizer_params): firn_optimizer_params_init sets it */

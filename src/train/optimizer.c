@@ -66,6 +66,11 @@ uint64_t firn_optimizer_bytes(firn_optimizer_kind kind, int64_t n)
     return firn_parameters_bytes(n, rules[kind]->n_parts);
 }
 
+uint64_t firn_optimizer_work_bytes(firn_optimizer_kind kind, const firn_adapter *adapter)
+{
+    return rules[kind]->work ? rules[kind]->work(adapter) : 0;
+}
+
 /* ---- the graph ---- */
 
 firn_tensor *firn_optimizer_part(const firn_optimizer_build *b, firn_parameters_part part)

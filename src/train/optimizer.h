@@ -41,6 +41,7 @@ typedef struct {
     /* All numbers but the last, of step t, counted from 1. */
     void (*fill)(const firn_optimizer_params *params, double t, float learning_rate, float *hyper);
     void (*add)(const firn_optimizer_build *build);
+    uint64_t (*work)(const firn_adapter *adapter); /* bytes that its nodes take besides, at most; NULL: hardly any */
 } firn_optimizer_rule;
 
 /* "adamw|sgd|..." */
@@ -54,6 +55,8 @@ firn_status firn_optimizer_create_on(firn_parameters *store, const firn_optimize
 int64_t *firn_optimizer_steps(firn_optimizer *optimizer);
 /* Bytes of state for n values. */
 uint64_t firn_optimizer_bytes(firn_optimizer_kind kind, int64_t n);
+/* Bytes that a step takes besides, at most. */
+uint64_t firn_optimizer_work_bytes(firn_optimizer_kind kind, const firn_adapter *adapter);
 
 /* For the kinds: a part's values in the stretch. */
 firn_tensor *firn_optimizer_part(const firn_optimizer_build *build, firn_parameters_part part);

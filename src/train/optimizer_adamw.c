@@ -29,4 +29,9 @@ static void add(const firn_optimizer_build *b)
                "adamw");
 }
 
-const firn_optimizer_rule firn_optimizer_adamw = {"adamw", {FIRN_PARAMETERS_M, FIRN_PARAMETERS_V}, 2, 8, fill, add};
+const firn_optimizer_rule firn_optimizer_adamw = {.name = "adamw",
+                                                  .part = {FIRN_PARAMETERS_M, FIRN_PARAMETERS_V},
+                                                  .n_parts = 2,
+                                                  .n_hyper = 8,
+                                                  .fill = fill,
+                                                  .add = add};

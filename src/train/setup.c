@@ -322,10 +322,16 @@ static uint64_t reduction_bytes(const firn_run *run)
                                 gradients_come_whole(run), run->device->backend->host_buffers);
 }
 
+static uint64_t optimizer_total(const firn_run *run)
+{
+    const firn_optimizer_kind kind = optimizer_kind(run);
+
+    return firn_optimizer_bytes(kind, run->adapter->n_values) + firn_optimizer_work_bytes(kind, run->adapter);
+}
+
 uint64_t firn_run_outside_bytes(const firn_run *run)
 {
-    return run->present + firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values) + reduction_bytes(run) +
-           pass_bytes(run);
+    return run->present + optimizer_total(run) + reduction_bytes(run) + pass_bytes(run);
 }
 
 static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
@@ -343,9 +349,9 @@ static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_
         {"head", m->head},
         {"adapter", m->adapter},
         {"gradients", m->gradients},
-        {"optimizer", firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
+        {"optimizer", optimizer_total(run)},
         {"sums of passes", sums},
-        {"vocabulary and data", outside - sums - firn_optimizer_bytes(optimizer_kind(run), run->adapter->n_values)},
+        {"vocabulary and data", outside - sums - optimizer_total(run)},
     };
     firn_text t;
 

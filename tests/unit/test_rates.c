@@ -1,6 +1,7 @@
 /* Rates of an adapter's factors: which stretches have which, and that an optimizer steps each by its own. */
 #include "unit/model.h"
 
+#include "core/random.h"
 #include "model/random_model.h"
 #include "train/rates.h"
 
@@ -149,12 +150,101 @@ static void each_stretch_is_stepped_by_its_own(void **state)
     close_fixture(&f);
 }
 
+/* Of an [r, n] or [n, r] matrix s U S V', muon's step is U V' about: singular values of the step near one another,
+ * whatever S was, so that G = X X' of the short side is near the unit matrix; and it goes down. */
+static void check_orthogonal(const float *step, const float *gradient, int64_t ne0, int64_t ne1, bool tall)
+{
+    const int64_t r = tall ? ne0 : ne1, n = tall ? ne1 : ne0;
+    const double size = 0.2 * sqrt((double)firn_max_i64(ne0, ne1));
+    double along = 0, trace = 0;
+
+    for (int64_t i = 0; i < ne0 * ne1; i++)
+        along += (double)step[i] * (double)gradient[i];
+    assert_true(along < 0);
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t j = 0; j < r; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < n; k++)
+                sum += (double)step[tall ? k * ne0 + i : i * ne0 + k] * (double)step[tall ? k * ne0 + j : j * ne0 + k];
+            sum /= size * size;
+            trace += i == j ? sum : 0;
+            if (!(i == j ? sum > 0.4 && sum < 1.6 : fabs(sum) < 0.4))
+                fail_msg("element [%d, %d] of G is %g", (int)i, (int)j, sum);
+        }
+    assert_true(trace > 0.4 * (double)r && trace < 1.6 * (double)r); /* squares of about 0.7 to 1.15 */
+}
+
+static void muon_steps_are_orthogonal(void **state)
+{
+    const float lr = 0.5f;
+    fixture f;
+    firn_session *session;
+    firn_optimizer *o;
+    firn_optimizer_params params;
+    double norm;
+
+    (void)state;
+    open_tiny(&f);
+    const int64_t n = f.adapter->n_values;
+    float *g = malloc((size_t)n * sizeof *g), *before = calloc((size_t)n, sizeof *g),
+          *after = malloc((size_t)n * sizeof *g);
+    for (int64_t i = 0; i < n; i++)
+        g[i] = 1e-3f * (2 * firn_random_unit(5, 1, (uint64_t)i) - 1) * (float)(1 + i % 3);
+    for (int i = 0; i < f.adapter->n_entries; i++) { /* singular values from 1 to a hundredth or so */
+        const firn_adapter_entry *e = &f.adapter->entries[i];
+        for (int64_t k = 0; k < e->n_in * e->rank * e->n_expert; k++)
+            g[e->a + k] *= powf(0.1f, (float)(k / e->n_in % e->rank));
+        for (int64_t k = 0; k < e->n_out * e->rank * e->n_expert; k++)
+            g[e->b + k] *= powf(0.1f, (float)(k % e->rank));
+    }
+    const firn_adapter_entry *idle = entry(&f, "blk.0.ffn_up_exps.weight"); /* its expert 1 has no gradient */
+    memset(g + idle->b + idle->rank * idle->n_out, 0, (size_t)(idle->rank * idle->n_out) * sizeof *g);
+    OK(f.ctx, firn_session_create(f.ctx, f.device, f.model, f.adapter,
+                                  &(firn_session_params){.n_tokens = N, .train = true}, &session));
+    firn_parameters *store = firn_session_parameters(session);
+    firn_optimizer_params_init(&params);
+    params.kind = FIRN_OPTIMIZER_MUON;
+    params.clip = 1e-3f; /* the size of a gradient does not count */
+    OK(f.ctx, firn_optimizer_create_on(store, &params, NULL, 0, &o));
+    OK(f.ctx, firn_parameters_write(store, FIRN_PARAMETERS_VALUES, 0, n, before));
+    OK(f.ctx, firn_parameters_write(store, FIRN_PARAMETERS_GRADIENTS, 0, n, g));
+    OK(f.ctx, firn_optimizer_step(o, lr, &norm));
+    OK(f.ctx, firn_parameters_read(store, FIRN_PARAMETERS_VALUES, 0, n, after));
+    for (int64_t i = 0; i < n; i++)
+        before[i] = after[i] / lr;
+    for (int i = 0; i < f.adapter->n_entries; i++) {
+        const firn_adapter_entry *e = &f.adapter->entries[i];
+        for (int64_t x = 0; x < e->n_expert; x++) {
+            const int64_t a = e->a + x * e->n_in * e->rank, b = e->b + x * e->n_out * e->rank;
+            check_orthogonal(before + a, g + a, e->n_in, e->rank, false);
+            if (e != idle || x != 1)
+                check_orthogonal(before + b, g + b, e->rank, e->n_out, true);
+            for (int64_t k = 0; e == idle && x == 1 && k < e->n_out * e->rank; k++)
+                assert_true(after[b + k] == 0);
+        }
+    }
+    /* A norm that is not finite leaves values and momentum as they were. */
+    OK(f.ctx, firn_parameters_write(store, FIRN_PARAMETERS_GRADIENTS, 7, 1, &(float){NAN}));
+    assert_int_equal(firn_optimizer_step(o, lr, &norm), FIRN_ERR_DEVICE);
+    OK(f.ctx, firn_parameters_read(store, FIRN_PARAMETERS_VALUES, 0, n, before));
+    assert_memory_equal(before, after, (size_t)n * sizeof *after);
+    OK(f.ctx, firn_parameters_read(store, FIRN_PARAMETERS_M, 0, n, before));
+    assert_true(firn_all_finite(before, n));
+    firn_optimizer_destroy(o);
+    firn_session_destroy(session);
+    free(g);
+    free(before);
+    free(after);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stretches_cover_the_adapter),
         cmocka_unit_test(what_is_no_rate_is_refused),
         cmocka_unit_test(each_stretch_is_stepped_by_its_own),
+        cmocka_unit_test(muon_steps_are_orthogonal),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
