@@ -507,7 +507,7 @@ static void signals_end_with_a_checkpoint(void **state)
     for (int i = 0; i < 2; i++) {
         sh("rm -rf signal");
         const pid_t pid = start_firn(start);
-        while (system("grep -qs 'step.: 1,' signal/metrics.jsonl") != 0)
+        for (int wait = 0; wait < 12000 && system("grep -qs 'step.: 1,' signal/metrics.jsonl") != 0; wait++)
             usleep(10000);
         kill(pid, signals[i]);
         assert_int_equal(status_of(pid), 128 + signals[i]);

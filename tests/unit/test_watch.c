@@ -181,7 +181,7 @@ static void a_run_is_looked_at(void **state)
     has(err, "nothing holds no run");
     /* From its start to its end; the log ends with the whole picture. */
     assert_int_equal(sh("(firn " TRAIN "--output w --steps 12 --eval-every 2 >/dev/null 2>&1 &) ; "
-                        "for i in $(seq 500); do [ -s w/run.json ] && break; sleep 0.02; done; "
+                        "for i in $(seq 6000); do [ -s w/run.json ] && break; sleep 0.02; done; "
                         "firn watch w --interval 0.02 >out 2>err"),
                      0);
     slurp("out", out, sizeof out);
@@ -199,7 +199,7 @@ static void a_run_is_looked_at(void **state)
 
     /* Killed between two evaluations: the page shows how it was, and watch says that it is over. */
     assert_int_equal(sh("firn " TRAIN "--output k --steps 100000 --eval-every 2 >/dev/null 2>&1 & pid=$!; "
-                        "for i in $(seq 1000); do [ -s k/report.html ] && break; sleep 0.02; done; "
+                        "for i in $(seq 6000); do [ -s k/report.html ] && break; sleep 0.02; done; "
                         "firn watch k --interval 0.05 >out 2>err & sleep 0.3; kill -9 $pid; wait $!"),
                      1);
     slurp("err", err, sizeof err);
