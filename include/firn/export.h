@@ -1,4 +1,4 @@
-/* Adapters in other programs' forms. */
+/* Adapters to and from other programs' forms. */
 #ifndef FIRN_EXPORT_H
 #define FIRN_EXPORT_H
 
@@ -14,6 +14,14 @@ extern "C" {
  * been made. */
 FIRN_API firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
                                               const char *folder, int64_t *n_tensors);
+
+/* The other way: an adapter for `model` from a folder that PEFT, Unsloth or mlx-lm wrote (adapter_config.json and
+ * adapter_model.safetensors or adapters.safetensors). Experts may be folded into one parameter, modules of their own, or
+ * mlx's stacks; factors F32, F16 or BF16; scales by rank or by its square root. What changes the model in a way that an
+ * adapter here has no form for (DoRA, biases, whole weights, embeddings) is refused by name, and so is a factor that
+ * belongs to no tensor of the model. What firn_adapter_export_peft wrote comes back as it was. */
+FIRN_API firn_status firn_adapter_import_peft(firn_context *ctx, const firn_model *model, const char *folder,
+                                              firn_adapter **adapter);
 
 #ifdef __cplusplus
 }

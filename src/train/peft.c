@@ -26,52 +26,17 @@
 #include "core/file.h"
 #include "core/lock.h"
 #include "model/block.h"
+#include "train/peft.h"
 #include "train/record.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PART_BYTES = 96, MODULE_BYTES = 128, NAME_BYTES = 160, MAX_PATH = 4096 };
+enum { PART_BYTES = 96, MODULE_BYTES = 128, NAME_BYTES = FIRN_PEFT_NAME, MAX_PATH = 4096 };
 
-/* Where row o of transformers' B is in GGUF's. */
-typedef enum {
-    ROWS_AS_THEY_ARE,
-    ROWS_PERMUTED,    /* within heads of `head` rows: o = half * head / 2 + i is row 2 i + half */
-    ROWS_HALVES,      /* two parts, or the halves of one */
-    ROWS_ALTERNATING, /* the same, in turn */
-    ROWS_BY_KEY_HEAD, /* two parts, [q | k | v] and z of a delta net: key head by key head q, k, and v, z of its heads
-                       */
-} row_order;
-
-/* One pair of PEFT's factors. */
-typedef struct {
-    char module[NAME_BYTES];           /* what the factors' names begin with, after "base_model.model." */
-    char target[NAME_BYTES];           /* its name in the configuration, the same for all blocks */
-    bool parameter;                    /* among target_parameters */
-    firn_tensor_id id;                 /* of the first part */
-    const firn_adapter_entry *part[2]; /* the second one NULL, or its rows are the other half; a part may be missing */
-    row_order order;
-    int64_t first, n_out, head; /* rows [first, first + n_out) of B; first is 0 but for pieces of a fused product */
-    int64_t expert, n_expert;   /* expert -1: all, folded */
-    int64_t rank, n_in;
-    double alpha;
-    const float *divisor; /* [n_expert] of B, or NULL */
-    /* Value heads of a delta net in another order: from row (or column of A) `from` on, in blocks of `block`; 0: not.
-     */
-    int64_t from, block;
-    bool columns;
-    bool exact; /* the configuration names this block's module alone */
-} piece;
-
-typedef struct {
-    firn_context *ctx;
-    const firn_model *model;
-    const firn_adapter *adapter;
-    const firn_adapter_entry **entries, *output;
-    piece *pieces;
-    size_t n, capacity;
-} exporting;
+typedef firn_peft_piece piece;
+typedef firn_peft_pieces exporting;
 
 /* ---- which pieces ---- */
 
@@ -109,8 +74,8 @@ static const char *full(const exporting *x, char name[MODULE_BYTES], int layer, 
 
 /* parameter NULL: a linear layer. */
 static firn_status add(exporting *x, int layer, firn_tensor_id id, const char *module, const char *parameter,
-                       bool inner, const firn_adapter_entry *one, const firn_adapter_entry *other, row_order order,
-                       piece **result)
+                       bool inner, const firn_adapter_entry *one, const firn_adapter_entry *other,
+                       firn_peft_order order, piece **result)
 {
     const firn_adapter_entry *some = one ? one : other;
     const char *leaf = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
@@ -209,27 +174,36 @@ static firn_status add_attention(exporting *x, int layer)
 }
 
 /* Experts that are modules of their own, each with three. */
-static firn_status add_expert_modules(exporting *x, int layer, const char *owner)
+firn_status firn_peft_add_expert_modules(exporting *x, int layer, const char *owner, const char *const leaves[3])
 {
-    static const struct {
-        firn_tensor_id id;
-        const char *leaf;
-    } parts[] = {
-        {FIRN_T_FFN_GATE_EXPS, "gate_proj"}, {FIRN_T_FFN_UP_EXPS, "up_proj"}, {FIRN_T_FFN_DOWN_EXPS, "down_proj"}};
+    static const firn_tensor_id ids[] = {FIRN_T_FFN_GATE_EXPS, FIRN_T_FFN_UP_EXPS, FIRN_T_FFN_DOWN_EXPS};
 
     for (int64_t e = 0; e < x->model->hp.n_expert; e++)
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-            const firn_adapter_entry *entry = x->entries[layer * FIRN_T_COUNT + parts[i].id];
+        for (int i = 0; i < 3; i++) {
+            const firn_adapter_entry *entry = x->entries[layer * FIRN_T_COUNT + ids[i]];
             char module[PART_BYTES];
             piece *p;
             if (!entry)
                 continue;
-            snprintf(module, sizeof module, "%s.%lld.%s", owner, (long long)e, parts[i].leaf);
-            FIRN_TRY(add(x, layer, parts[i].id, module, NULL, false, entry, NULL, ROWS_AS_THEY_ARE, &p));
+            snprintf(module, sizeof module, "%s.%lld.%s", owner, (long long)e, leaves[i]);
+            FIRN_TRY(add(x, layer, ids[i], module, NULL, false, entry, NULL, ROWS_AS_THEY_ARE, &p));
             p->expert = e;
             p->parameter = false;
-            snprintf(p->target, sizeof p->target, "%s", parts[i].leaf);
+            snprintf(p->target, sizeof p->target, "%s", leaves[i]);
         }
+    return FIRN_OK;
+}
+
+firn_status firn_peft_add_stacks(exporting *x, int layer, const char *owner)
+{
+    static const struct {
+        firn_tensor_id id;
+        const char *leaf;
+    } stacks[] = {
+        {FIRN_T_FFN_GATE_EXPS, "gate_proj"}, {FIRN_T_FFN_UP_EXPS, "up_proj"}, {FIRN_T_FFN_DOWN_EXPS, "down_proj"}};
+
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
+        FIRN_TRY(add_linear(x, layer, stacks[i].id, owner, stacks[i].leaf));
     return FIRN_OK;
 }
 
@@ -240,7 +214,7 @@ static firn_status add_experts(exporting *x, int layer)
     const char *owner = or_usual(hf->experts, "mlp.experts");
     const firn_adapter_entry *both = e[FIRN_T_FFN_GATE_UP_EXPS], *gate = e[FIRN_T_FFN_GATE_EXPS],
                              *up = e[FIRN_T_FFN_UP_EXPS], *down = e[FIRN_T_FFN_DOWN_EXPS];
-    const row_order order = hf->layout == FIRN_HF_ALTERNATING ? ROWS_ALTERNATING : ROWS_HALVES;
+    const firn_peft_order order = hf->layout == FIRN_HF_ALTERNATING ? ROWS_ALTERNATING : ROWS_HALVES;
     piece *p;
 
     if (hf->layout == FIRN_HF_UNGATED) {
@@ -255,7 +229,8 @@ static firn_status add_experts(exporting *x, int layer)
             return firn_fail(x->ctx, FIRN_ERR_UNSUPPORTED,
                              "%s cannot go to PEFT: %s models have no joint gate and up there", both->tensor,
                              x->model->arch->name);
-        return add_expert_modules(x, layer, owner);
+        return firn_peft_add_expert_modules(x, layer, owner,
+                                            (const char *const[]){"gate_proj", "up_proj", "down_proj"});
     }
     if (both)
         FIRN_TRY(add(x, layer, FIRN_T_FFN_GATE_UP_EXPS, owner, "gate_up_proj", down != NULL, both, NULL, order, &p));
@@ -397,7 +372,7 @@ static firn_status add_mixer(exporting *x, int layer)
     return FIRN_OK;
 }
 
-static firn_status collect(exporting *x)
+firn_status firn_peft_collect(exporting *x)
 {
     const int64_t n_layer = x->model->hp.n_layer;
     piece *p;
@@ -452,10 +427,14 @@ static int64_t moved_head(const exporting *x, const piece *p, int64_t o)
     return p->from + (head % per * nk + head / per) * p->block + (o - p->from) % p->block;
 }
 
+int64_t firn_peft_column(const exporting *x, const piece *p, int64_t i)
+{
+    return p->columns ? moved_head(x, p, i) : i;
+}
+
 static double value_a(const exporting *x, const piece *p, int64_t row, int64_t i, int64_t expert)
 {
-    if (p->columns)
-        i = moved_head(x, p, i);
+    i = firn_peft_column(x, p, i);
     const int64_t r0 = p->part[0] ? p->part[0]->rank : 0;
     const firn_adapter_entry *e = row < r0 ? p->part[0] : p->part[1];
     const int64_t j = row < r0 ? row : row - r0;
@@ -495,11 +474,16 @@ static int64_t find_row(const exporting *x, const piece *p, int64_t o, int *part
     return one ? which * half + row : row;
 }
 
+int64_t firn_peft_row(const exporting *x, const piece *p, int64_t o, int *part)
+{
+    return find_row(x, p, p->columns ? o : moved_head(x, p, o), part);
+}
+
 static double value_b(const exporting *x, const piece *p, int64_t o, int64_t column, int64_t expert)
 {
     const int64_t r0 = p->part[0] ? p->part[0]->rank : 0;
     int part;
-    const int64_t row = find_row(x, p, p->columns ? o : moved_head(x, p, o), &part);
+    const int64_t row = firn_peft_row(x, p, o, &part);
     const firn_adapter_entry *e = p->part[part];
     const int64_t j = part ? column - r0 : column;
 
@@ -652,7 +636,7 @@ static firn_status export_to(exporting *x, const char *folder)
 
     FIRN_EXPECT(x->ctx, x->adapter->n_entries > 0, "the adapter is empty");
     FIRN_EXPECT(x->ctx, strlen(folder) < MAX_PATH - 64, "the folder's name is too long");
-    FIRN_TRY(collect(x));
+    FIRN_TRY(firn_peft_collect(x));
     find_exact(x);
     FIRN_TRY(firn_make_folder(x->ctx, folder, &made));
     firn_status s = firn_lock_folder(x->ctx, folder, &lock);

@@ -347,6 +347,13 @@ static firn_status export_adapter(firn_context *ctx)
 
     DO(firn_adapter_load(ctx, m, "a.gguf", &a));
     DO(firn_adapter_export_peft(ctx, m, a, "peft", NULL));
+    firn_adapter_destroy(a);
+    a = NULL;
+    /* jansson 2.14 reads past its buffer where it gets none for a string: what is read has its memory here. */
+    const long left = json_memory.left;
+    json_memory.left = 1L << 60;
+    DO(firn_adapter_import_peft(ctx, m, "peft", &a));
+    json_memory.left = left;
     firn_context *rich = firn_context_create(NULL);
     if (access("peft/adapter_config.json", F_OK) == 0) {
         assert_int_equal(firn_file_read(rich, "peft/adapter_config.json", 0, &text, &n), FIRN_OK);
