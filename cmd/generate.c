@@ -152,6 +152,12 @@ static void answer_end(answer *a)
     free(a->tokens);
 }
 
+/* False after a printed sentence: more need not be said where nobody can read it. */
+static bool is_heard(void)
+{
+    return (fflush(stdout) == 0 && !ferror(stdout)) || (cmd_fail("cannot write to standard output"), false);
+}
+
 /* Says what follows the prompt; without --json it is printed as it comes. */
 static bool speak(talk *t, const firn_tokens *prompt, answer *a)
 {
@@ -182,7 +188,8 @@ static bool speak(talk *t, const firn_tokens *prompt, answer *a)
                     cmd_said_put(&said, stdout, piece, n);
                 else
                     fwrite(piece, 1, n, stdout);
-                fflush(stdout);
+                if (!is_heard())
+                    return false;
             }
             firn_text_append(&a->text, piece, n);
         }
@@ -252,7 +259,7 @@ static bool go_on(talk *t, firn_tokens *tokens)
     if (ok && t->w->json)
         print_json(tokens, &a);
     answer_end(&a);
-    return ok;
+    return ok && is_heard();
 }
 
 static json_t *first_messages(const talk *t)

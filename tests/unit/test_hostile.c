@@ -184,6 +184,11 @@ static void a_full_device_is_noticed(void **state)
         sh(command);
         sh("grep -q 'cannot write to standard output' err");
     }
+    /* nothing more is generated for nobody: --stats tells what was */
+    sh("printf 'one\\ntwo\\nthree\\n' >f; for how in '' --json; do firn generate m.gguf --prompts f -n 3 --stats $how "
+       ">/dev/full "
+       "2>err; test $? = 1 && test $(grep -c tokens/s err) -le 1 && grep -q 'cannot write to standard output' err || "
+       "exit 1; done");
 }
 
 static void a_line_that_is_too_long_does_not_end_the_talk(void **state)
