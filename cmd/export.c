@@ -30,7 +30,10 @@ static void say_what_is_refused(const cmd_model *m)
 int cmd_export(int argc, char **argv)
 {
     cmd_compute compute = {.threads = 1};
+    const char *base = NULL;
     const cmd_option options[] = {
+        {"--base", 's', &base, "NAME",
+         "the model's folder or its name on the hub, for base_model_name_or_path (default: as the GGUF says)", 0, 0},
         {"--force", 'b', &compute.force, NULL, "also where the adapter was made for another model", 0, 0},
         {0},
     };
@@ -50,7 +53,7 @@ int cmd_export(int argc, char **argv)
         return status;
     if (!cmd_model_open(&m, &compute, argv[1], argv[2]))
         return 1;
-    const firn_status s = firn_adapter_export_peft(m.ctx, m.model, m.adapter, argv[3], &n_tensors);
+    const firn_status s = firn_adapter_export_peft_named(m.ctx, m.model, m.adapter, argv[3], base, &n_tensors);
     if (s == FIRN_OK)
         say_what_is_refused(&m);
     if (s == FIRN_OK)

@@ -15,6 +15,13 @@ extern "C" {
 FIRN_API firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
                                               const char *folder, int64_t *n_tensors);
 
+/* The same with the name that base_model_name_or_path gets: a folder, or a repository of the hub. NULL: the model's
+ * metadata say it (general.base_model.0.repo_url, general.source.huggingface.repository, general.repo_url, where those
+ * are of the hub), or nothing does. */
+FIRN_API firn_status firn_adapter_export_peft_named(firn_context *ctx, const firn_model *model,
+                                                    const firn_adapter *adapter, const char *folder, const char *base,
+                                                    int64_t *n_tensors);
+
 /* The other way: an adapter for `model` from a folder that PEFT, Unsloth or mlx-lm wrote (adapter_config.json and
  * adapter_model.safetensors or adapters.safetensors). Experts may be folded into one parameter, modules of their own, or
  * mlx's stacks; factors F32, F16 or BF16; scales by rank or by its square root. What changes the model in a way that an

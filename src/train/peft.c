@@ -25,6 +25,7 @@
 #include "core/buffer.h"
 #include "core/file.h"
 #include "core/lock.h"
+#include "core/utf8.h"
 #include "model/block.h"
 #include "train/peft.h"
 #include "train/record.h"
@@ -577,9 +578,29 @@ static bool in_array(const json_t *array, const char *text)
     return false;
 }
 
+/* What base_model_name_or_path says; NULL: nothing. `text` may hold it. */
+static const char *base_name(const exporting *x, char text[MAX_PATH])
+{
+    static const char *const keys[] = {"general.source.huggingface.repository", "general.base_model.0.repo_url",
+                                       "general.repo_url"};
+    static const char hub[] = "https://huggingface.co/";
+    size_t bad;
+
+    for (size_t i = 0; !x->base && i < sizeof keys / sizeof *keys; i++) {
+        const firn_kv *kv = firn_gguf_kv(x->model->gguf, keys[i]);
+        if (!kv || kv->type != FIRN_KV_STRING || kv->strings[0].size >= MAX_PATH)
+            continue;
+        snprintf(text, MAX_PATH, "%.*s", (int)kv->strings[0].size, kv->strings[0].data);
+        if (firn_utf8_valid(text, strlen(text), &bad) && (i == 0 || strncmp(text, hub, sizeof hub - 1) == 0))
+            return i == 0 ? text : text + sizeof hub - 1;
+    }
+    return x->base;
+}
+
 /* The first piece's rank and scale are the default. NULL: memory was short. */
 static json_t *configuration(const exporting *x)
 {
+    char text[MAX_PATH];
     bool good = true;
     json_t *modules = json_array(), *parameters = json_array(), *ranks = json_object(), *alphas = json_object();
     const int64_t rank = x->pieces[0].rank;
@@ -602,11 +623,12 @@ static json_t *configuration(const exporting *x)
         if (p->alpha != alpha)
             good &= json_object_set_new(alphas, name, json_real(p->alpha)) == 0;
     }
-    json_t *all = json_pack("{s:s, s:s, s:n, s:b, s:s, s:I, s:f, s:f, s:b, s:b, s:b, s:n, s:o, s:o, s:o, s:o}",
-                            "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", "inference_mode",
-                            1, "bias", "none", "r", (json_int_t)rank, "lora_alpha", alpha, "lora_dropout", 0.0,
-                            "fan_in_fan_out", 0, "use_rslora", 0, "use_dora", 0, "modules_to_save", "target_modules",
-                            modules, "target_parameters", parameters, "rank_pattern", ranks, "alpha_pattern", alphas);
+    json_t *all =
+        json_pack("{s:s, s:s, s:s?, s:b, s:s, s:I, s:f, s:f, s:b, s:b, s:b, s:n, s:o, s:o, s:o, s:o}", "peft_type",
+                  "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base_name(x, text), "inference_mode", 1,
+                  "bias", "none", "r", (json_int_t)rank, "lora_alpha", alpha, "lora_dropout", 0.0, "fan_in_fan_out", 0,
+                  "use_rslora", 0, "use_dora", 0, "modules_to_save", "target_modules", modules, "target_parameters",
+                  parameters, "rank_pattern", ranks, "alpha_pattern", alphas);
     if (good)
         return all;
     json_decref(all);
@@ -648,15 +670,24 @@ static firn_status export_to(exporting *x, const char *folder)
     return s;
 }
 
-firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
-                                     const char *folder, int64_t *n_tensors)
+firn_status firn_adapter_export_peft_named(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
+                                           const char *folder, const char *base, int64_t *n_tensors)
 {
     FIRN_GIVEN(ctx, ctx, model, adapter, folder);
-    exporting x = {.ctx = ctx, .model = model, .adapter = adapter};
+    size_t bad;
+    FIRN_EXPECT(ctx, !base || firn_utf8_valid(base, strlen(base), &bad), "the base's name should be UTF-8");
+    exporting x = {.ctx = ctx, .model = model, .adapter = adapter, .base = base};
     const firn_status s = export_to(&x, folder);
     if (n_tensors)
         *n_tensors = 2 * (int64_t)x.n;
     firn_free(ctx, x.entries);
     firn_free(ctx, x.pieces);
     return s;
+}
+
+firn_status firn_adapter_export_peft(firn_context *ctx, const firn_model *model, const firn_adapter *adapter,
+                                     const char *folder, int64_t *n_tensors)
+{
+    FIRN_GIVEN(ctx, ctx, model, adapter, folder);
+    return firn_adapter_export_peft_named(ctx, model, adapter, folder, NULL, n_tensors);
 }

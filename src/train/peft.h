@@ -42,6 +42,7 @@ typedef struct {
     const firn_model *model;
     const firn_adapter *adapter;
     const firn_adapter_entry **entries, *output;
+    const char *base; /* its name, or NULL */
     firn_peft_piece *pieces;
     size_t n, capacity;
 } firn_peft_pieces;

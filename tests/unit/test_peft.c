@@ -466,6 +466,70 @@ static void test_note(void **state)
     }
 }
 
+static void base_is(const char *base)
+{
+    json_t *config = json_load_file(in_scratch("named/adapter_config.json"), 0, NULL);
+    const char *is = json_string_value(json_object_get(config, "base_model_name_or_path"));
+
+    if (base)
+        assert_string_equal(is ? is : "null", base);
+    else
+        assert_true(json_is_null(json_object_get(config, "base_model_name_or_path")));
+    json_decref(config);
+}
+
+/* The model's file with one more key. */
+static void with_key(firn_context *ctx, const firn_gguf *g, const char *key, const char *text, const char *path)
+{
+    firn_gguf_writer *w;
+
+    OK(ctx, firn_gguf_writer_create(ctx, &w));
+    for (size_t i = 0; i < firn_gguf_n_kv(g); i++)
+        OK(ctx, firn_gguf_put_kv(w, firn_gguf_kv_at(g, i)));
+    OK(ctx, firn_gguf_put_string(w, key, text, strlen(text)));
+    for (size_t i = 0; i < firn_gguf_n_tensors(g); i++) {
+        const firn_gguf_tensor *t = firn_gguf_tensor_at(g, i);
+        OK(ctx, firn_gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne));
+    }
+    OK(ctx, firn_gguf_writer_begin(w, path));
+    for (size_t i = 0; i < firn_gguf_n_tensors(g); i++)
+        OK(ctx, firn_gguf_writer_data(w, firn_gguf_tensor_at(g, i)->data, firn_gguf_tensor_at(g, i)->size));
+    OK(ctx, firn_gguf_writer_finish(w));
+    firn_gguf_writer_destroy(w);
+}
+
+static void test_base(void **state)
+{
+    static const struct {
+        const char *key, *text, *base;
+    } keys[] = {
+        {"general.base_model.0.repo_url", "https://huggingface.co/Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-30B-A3B"},
+        {"general.source.huggingface.repository", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-30B-A3B"},
+        {"general.base_model.0.repo_url", "https://example.org/Qwen3", NULL},
+        {"general.source.huggingface.repository", "\377", NULL},
+    };
+    exported x;
+    fixture f;
+
+    (void)state;
+    export(&x, "tiny-llama", "attention");
+    firn_context *ctx = x.f.ctx;
+    OK(ctx, firn_adapter_export_peft_named(ctx, x.f.model, x.f.adapter, in_scratch("named"), "here/model", NULL));
+    base_is("here/model");
+    OK(ctx, firn_adapter_export_peft_named(ctx, x.f.model, x.f.adapter, in_scratch("named"), NULL, NULL));
+    base_is(NULL);
+    assert_int_equal(firn_adapter_export_peft_named(ctx, x.f.model, x.f.adapter, in_scratch("named"), "\377", NULL),
+                     FIRN_ERR_ARGUMENT);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        with_key(ctx, x.f.model->gguf, keys[i].key, keys[i].text, in_scratch("keyed.gguf"));
+        open_at(&f, in_scratch("keyed.gguf"), NULL, 1);
+        OK(f.ctx, firn_adapter_export_peft(f.ctx, f.model, x.f.adapter, in_scratch("named"), NULL));
+        base_is(keys[i].base);
+        close_fixture(&f);
+    }
+    forget(&x);
+}
+
 /* ---- the other way ---- */
 
 /* What was written comes back, as it is loaded from a file: every value the same bits. */
@@ -795,7 +859,7 @@ int main(void)
         cmocka_unit_test(test_both_or_none),    cmocka_unit_test(test_note),
         cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_import_scales),
         cmocka_unit_test(test_experts_apart),   cmocka_unit_test(test_mlx),
-        cmocka_unit_test(test_import_refusals),
+        cmocka_unit_test(test_import_refusals), cmocka_unit_test(test_base),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

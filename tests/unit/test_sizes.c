@@ -242,6 +242,8 @@ static void null_pointers(void **state)
     REFUSED(firn_merge(ctx, NULL, NULL, "f", NULL, NULL), FIRN_ERR_ARGUMENT, "model must not be null");
     assert_int_equal(firn_adapter_export_peft(NULL, NULL, NULL, "f", NULL), FIRN_ERR_ARGUMENT);
     REFUSED(firn_adapter_export_peft(ctx, NULL, NULL, "f", NULL), FIRN_ERR_ARGUMENT, "model must not be null");
+    REFUSED(firn_adapter_export_peft_named(ctx, NULL, NULL, "f", "b", NULL), FIRN_ERR_ARGUMENT,
+            "model must not be null");
     assert_int_equal(firn_adapter_import_peft(NULL, NULL, "f", NULL), FIRN_ERR_ARGUMENT);
     REFUSED(firn_adapter_import_peft(ctx, NULL, "f", NULL), FIRN_ERR_ARGUMENT, "model must not be null");
 }
