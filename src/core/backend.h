@@ -1,16 +1,15 @@
 /* What a backend implements, and what core asks of it. A backend knows nodes, buffers and queues, not models.
  *
  * plan(node) is the one place that says yes or no: it prepares the launch that run will use, so that claim and kernel
- * cannot drift apart. A program is what a backend makes of a plan's launches; without `compile` they are run as they
- * are.
+ * cannot drift apart. The launches of a plan's part, prepared once, are its program: `run` binds and enqueues them.
  *
  * Nothing that takes a queue waits. Work of one queue runs in the order in which it was enqueued; the two queues of a
  * device run beside each other, and only events order them. Everything that a run needs of an exec is looked up before
  * `run` returns: the exec may be bound anew at once. Host memory of a transfer stays the caller's, unchanged, until an
  * event behind the transfer is finished.
  *
- * A device that lacks a capability leaves its function NULL: buffer_wrap (it cannot use the host's memory), staging_*,
- * compile. */
+ * A device that lacks a capability leaves its function NULL: buffer_wrap (it cannot use the host's memory), staging_*.
+ */
 #ifndef FIRN_CORE_BACKEND_H
 #define FIRN_CORE_BACKEND_H
 
@@ -54,7 +53,6 @@ typedef struct {
 typedef struct {
     const firn_launch *launches;
     int n;
-    void *program; /* what compile made of these launches, or NULL */
     const firn_exec *exec;
     int flags;
 } firn_submission;
@@ -85,9 +83,9 @@ typedef struct {
     /* ---- programs ---- */
     /* FIRN_ERR_UNSUPPORTED with the reason in the context when the node cannot run here. */
     firn_status (*plan)(firn_device *, const firn_tensor *node, firn_launch *);
-    bool replans; /* plan may be called again when a node's shape has changed, and leaves launch->memory NULL */
-    firn_status (*compile)(firn_device *, const firn_launch *launches, int n, void **program); /* or NULL */
-    void (*program_destroy)(firn_device *, void *program);
+    /* plan may be called again when a node's shape has changed: on the launch that it made, whose memory it uses again
+     * and puts another in place of where that is too small. */
+    bool replans;
     firn_status (*run)(firn_device *, firn_queue, const firn_submission *);
     /* Reads the status block and clears it; both queues are finished. Kind FIRN_FAULT_NONE: nothing was found. */
     firn_status (*status)(firn_device *, firn_fault *);
@@ -106,6 +104,7 @@ struct firn_device {
     firn_profile_row *rows; /* [number of operations] */
     firn_plan *plans;       /* those that are there, the newest first: a fault names one by number */
     uint32_t n_plans;       /* made so far */
+    uint32_t n_compiled;    /* kernels, so far, where they are compiled for plans */
     size_t holders;         /* plans and buffers that are there */
     bool closed;            /* by its owner: the last holder lets it go */
     firn_status late;       /* what firn_device_settle met, with its sentence */

@@ -26,7 +26,6 @@ struct firn_plan {
     int n_tensors, n_parts, n_launches;
     firn_launch *launches;
     int *part_start; /* [n_parts + 1] into launches */
-    void **programs; /* [n_parts] what the backend compiled; NULL where it runs launches as they are */
     size_t *offset;  /* [n_tensors] into the arena */
     bool *in_arena;  /* [n_tensors] */
     size_t arena, work;
@@ -204,18 +203,6 @@ static firn_status prepare_launches(firn_plan *plan, const piece *pieces)
     return FIRN_OK;
 }
 
-static firn_status compile(firn_plan *plan)
-{
-    const firn_backend *backend = plan->device->backend;
-
-    for (int part = 0; backend->compile && part < plan->n_parts; part++) {
-        const int first = plan->part_start[part], n = plan->part_start[part + 1] - first;
-        if (n > 0)
-            FIRN_TRY(backend->compile(plan->device, plan->launches + first, n, &plan->programs[part]));
-    }
-    return FIRN_OK;
-}
-
 firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan **result)
 {
     FIRN_GIVEN(device ? device->ctx : NULL, device, graph);
@@ -240,20 +227,17 @@ firn_status firn_plan_create(firn_device *device, firn_graph *graph, firn_plan *
     plan->n_parts = graph->part + 1;
     plan->launches = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->launches);
     plan->part_start = firn_alloc_zeroed(ctx, (size_t)plan->n_parts + 1, sizeof *plan->part_start);
-    plan->programs = firn_alloc_zeroed(ctx, (size_t)plan->n_parts, sizeof *plan->programs);
     plan->offset = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->offset);
     plan->in_arena = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *plan->in_arena);
     piece *pieces = firn_alloc_zeroed(ctx, graph->n + 1, sizeof *pieces);
     firn_status s = FIRN_ERR_MEMORY;
-    if (plan->launches && plan->part_start && plan->programs && plan->offset && plan->in_arena && pieces) {
+    if (plan->launches && plan->part_start && plan->offset && plan->in_arena && pieces) {
         mark_alive(graph, pieces);
         find_lifetimes(graph, pieces);
         share_in_place(graph, pieces);
         s = lay_out(ctx, graph, pieces, &plan->arena);
         if (s == FIRN_OK)
             s = prepare_launches(plan, pieces);
-        if (s == FIRN_OK)
-            s = compile(plan);
     }
     firn_free(ctx, pieces);
     if (s != FIRN_OK) {
@@ -276,10 +260,6 @@ static void let_go(firn_plan *plan)
             *p = plan->next;
             break;
         }
-    for (int i = 0; plan->programs && i < plan->n_parts; i++)
-        if (plan->programs[i])
-            device->backend->program_destroy(device, plan->programs[i]);
-    firn_free(plan->ctx, plan->programs);
     for (int i = 0; plan->launches && i < plan->n_tensors; i++)
         firn_free(plan->ctx, plan->launches[i].memory);
     firn_free(plan->ctx, plan->launches);
@@ -298,7 +278,7 @@ firn_graph *firn_plan_graph(const firn_plan *plan)
 
 bool firn_plan_replans(const firn_plan *plan)
 {
-    return plan->device->backend->replans && !plan->device->backend->compile;
+    return plan->device->backend->replans;
 }
 
 void firn_plan_settle(const firn_plan *plan)
@@ -310,8 +290,11 @@ firn_status firn_plan_replan(firn_plan *plan)
 {
     for (int i = 0; i < plan->n_launches; i++) {
         firn_launch *l = &plan->launches[i];
-        firn_launch again = {.node = l->node, .plan = l->plan};
-        FIRN_TRY(plan->device->backend->plan(plan->device, l->node, &again));
+        firn_launch again = {.node = l->node, .plan = l->plan, .memory = l->memory};
+        const firn_status s = plan->device->backend->plan(plan->device, l->node, &again);
+        l->memory = again.memory;
+        if (s != FIRN_OK)
+            return s;
         if (again.work > plan->work)
             return firn_fail(plan->ctx, FIRN_ERR_MEMORY, "%s wants %zu bytes of workspace, and the plan has %zu",
                              l->node->op->name, again.work, plan->work);
@@ -487,9 +470,8 @@ firn_status firn_exec_run_on(firn_exec *exec, firn_queue queue, int part, int fl
     if (n == 0)
         return FIRN_OK;
     FIRN_EXPECT(plan->ctx, !plan->work || exec->work.buffer, "the plan needs a workspace: call firn_exec_memory first");
-    return plan->device->backend->run(
-        plan->device, queue,
-        &(firn_submission){.launches = first, .n = n, .program = plan->programs[part], .exec = exec, .flags = flags});
+    return plan->device->backend->run(plan->device, queue,
+                                      &(firn_submission){.launches = first, .n = n, .exec = exec, .flags = flags});
 }
 
 firn_status firn_exec_run(firn_exec *exec, int part, int flags)

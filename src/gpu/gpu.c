@@ -22,6 +22,7 @@ typedef struct {
     firn_gpu_runtime *runtime;
     bool bf16;    /* the precision */
     void *faults; /* a firn_gpu_fault in the device's memory */
+    bool *loaded; /* [pipelines] compiled */
     int n_open;   /* dispatches since the last commit */
     double flops;
     char error[FIRN_GPU_ERROR_BYTES]; /* of work that nobody has waited for yet: the next wait gives it */
@@ -284,20 +285,42 @@ static int pipeline_number(const firn_gpu_dispatch *k)
 
 static firn_status load(gpu_device *d, const firn_gpu_dispatch *k)
 {
+    const int number = pipeline_number(k);
     char name[96], error[FIRN_GPU_ERROR_BYTES];
+
+    if (d->loaded[number])
+        return FIRN_OK;
     const firn_gpu_library library = firn_gpu_kernel_name(k->kernel, k->weight, name, sizeof name);
     const bool products = library == FIRN_GPU_LIBRARY_mul_mat || library == FIRN_GPU_LIBRARY_out_prod;
 
-    if (d->own->pipeline(d->runtime, (int)library, d->bf16 && products, pipeline_number(k), name, error))
-        return FIRN_OK;
-    return device_failed(d, name, error);
+    if (!d->own->pipeline(d->runtime, (int)library, d->bf16 && products, number, name, error))
+        return device_failed(d, name, error);
+    d->loaded[number] = true;
+    d->base.n_compiled++;
+    return FIRN_OK;
 }
 
 /* What runs keep of a plan. */
 typedef struct {
-    int n;
+    int n, capacity;
     firn_gpu_dispatch d[];
 } prepared;
+
+/* Room for n dispatches: what the launch has, or what takes its place. */
+static prepared *prepared_room(firn_context *ctx, firn_launch *launch, int n)
+{
+    prepared *k = launch->memory;
+
+    if (k && k->capacity >= n)
+        return k;
+    k = firn_alloc(ctx, sizeof *k + (size_t)n * sizeof *k->d);
+    if (!k)
+        return NULL;
+    k->capacity = n;
+    firn_free(ctx, launch->memory);
+    launch->memory = k;
+    return k;
+}
 
 firn_status firn_gpu_plan_launch(firn_device *device, const firn_tensor *node, firn_launch *launch)
 {
@@ -309,7 +332,7 @@ firn_status firn_gpu_plan_launch(firn_device *device, const firn_tensor *node, f
     FIRN_TRY(firn_gpu_prepare(&p));
     for (int i = 0; i < p.n; i++)
         FIRN_TRY(load((gpu_device *)device, &p.d[i]));
-    prepared *k = launch->memory = firn_alloc(device->ctx, sizeof *k + (size_t)p.n * sizeof *k->d);
+    prepared *k = prepared_room(device->ctx, launch, p.n);
     if (!k)
         return FIRN_ERR_MEMORY;
     k->n = p.n;
@@ -511,6 +534,7 @@ void firn_gpu_close(firn_device *device)
     if (d->faults)
         d->own->buffer_release(d->runtime, d->faults);
     d->own->stop(d->runtime);
+    firn_free(device->ctx, d->loaded);
     firn_free(device->ctx, d);
 }
 
@@ -541,7 +565,13 @@ firn_status firn_gpu_open(firn_context *ctx, const firn_backend *backend, const 
     d->own = interface;
     d->bf16 = ctx->precision == FIRN_PRECISION_BF16;
     snprintf(d->base.name, sizeof d->base.name, "%s%d", prefix, number);
-    d->runtime = interface->start(ctx, number, FIRN_GPU_N_LIBRARIES, FIRN_GPU_N_KERNELS * firn_gpu_n_weights, error);
+    const int n_pipelines = FIRN_GPU_N_KERNELS * firn_gpu_n_weights;
+    d->loaded = firn_alloc_zeroed(ctx, (size_t)n_pipelines, sizeof *d->loaded);
+    if (!d->loaded) {
+        firn_free(ctx, d);
+        return FIRN_ERR_MEMORY;
+    }
+    d->runtime = interface->start(ctx, number, FIRN_GPU_N_LIBRARIES, n_pipelines, error);
     if (d->runtime)
         d->faults = interface->buffer_create(d->runtime, sizeof(firn_gpu_fault));
     if (!d->runtime || !d->faults) {

@@ -30,8 +30,8 @@ void firn_gpu_close(firn_device *device);
         .buffer_destroy = firn_gpu_buffer_destroy, .staging_create = firn_gpu_staging_create,                          \
         .staging_destroy = firn_gpu_staging_destroy, .upload = firn_gpu_upload, .download = firn_gpu_download,         \
         .copy = firn_gpu_copy, .clear = firn_gpu_clear, .event = firn_gpu_event, .after = firn_gpu_after,              \
-        .finish = firn_gpu_finish, .plan = firn_gpu_plan_launch, .run = firn_gpu_run, .status = firn_gpu_status,       \
-        .info = firn_gpu_info, .close = firn_gpu_close,                                                                \
+        .finish = firn_gpu_finish, .plan = firn_gpu_plan_launch, .replans = true, .run = firn_gpu_run,                 \
+        .status = firn_gpu_status, .info = firn_gpu_info, .close = firn_gpu_close,                                     \
     }
 
 /* Device <prefix><number>. */

@@ -394,6 +394,19 @@ static firn_status shrink_to(firn_session *s, pass *p, int64_t n_tokens)
     return status;
 }
 
+/* Once through sizes on both sides of what kernels choose by: each choice has its kernels compiled and its launches
+ * room, so that no step is where that happens. What fails here fails again where it is wanted. */
+static firn_status rehearse(firn_session *s, pass *p)
+{
+    if (!p->shrink)
+        return FIRN_OK;
+    for (int64_t n = 1; n < p->planned; n *= 2) {
+        (void)shrink_to(s, p, n);
+        (void)shrink_to(s, p, firn_min_i64(n + 1, p->planned));
+    }
+    return shrink_to(s, p, p->planned);
+}
+
 /* The plans for n_tokens: the largest pass's, on fewer; or from the last few, or made now and bound. */
 static firn_status pass_get(firn_session *s, int64_t n_tokens, pass **result)
 {
@@ -599,6 +612,8 @@ firn_status firn_session_create(firn_context *ctx, firn_device *device, const fi
     firn_status status = prepare(ctx, device, model, adapter, params, &s, &largest);
     if (status == FIRN_OK)
         status = learn_sizes(s, largest); /* while there is little else: it makes plans that go again */
+    if (status == FIRN_OK)
+        status = rehearse(s, largest);
     if (status == FIRN_OK)
         status = allocate(s);
     if (status == FIRN_OK)
