@@ -10,6 +10,7 @@
 #include "core/sized.h"
 #include "gguf/gguf.h"
 #include "train/course.h"
+#include "train/leave.h"
 #include "train/proof.h"
 #include "train/ranks.h"
 #include "train/report.h"
@@ -338,6 +339,7 @@ static firn_status write_results(firn_run *run, const firn_witness *before, firn
     if (firn_run_stop_wanted(run)) /* some answers are missing: a resumed run asks again */
         return FIRN_ERR_CANCELLED;
     FIRN_TRY(save_adapter(run));
+    FIRN_TRY(firn_run_leave(run));
     FIRN_TRY(firn_report_write(run, before, after));
     FIRN_TRY(expect_still(run));
     FIRN_TRY(firn_run_forgive(run, write_latest(run, after)));
@@ -431,7 +433,8 @@ static firn_status train_and_finish(firn_run *run, firn_witness *before, firn_tr
 /* What killed runs left in the folder. */
 static firn_status sweep(firn_run *run)
 {
-    static const char *const names[] = {"run.json", "before.json", "adapter.gguf", "report.html", "latest.json"};
+    static const char *const names[] = {"run.json",    "before.json", "adapter.gguf",        "report.html",
+                                        "latest.json", "Modelfile",   "chat_template.jinja", "README.md"};
     char path[FIRN_PATH_BYTES];
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -151,6 +151,15 @@ static void every_command_refuses_another_model(void **state)
     /* Trained on, it is that model's. */
     assert_int_equal(firn("logits other.gguf --tokens t.json -o l.f32 --adapter run-b/adapter.gguf"), 0);
     assert_int_equal(firn("logits one.gguf --tokens t.json -o l.f32 --adapter run-b/adapter.gguf"), 1);
+    /* What else lies there. */
+    char page[8192], where[256];
+    slurp("run-b/Modelfile", page, sizeof page);
+    snprintf(where, sizeof where, "FROM %s\nADAPTER ./adapter.gguf\nPARAMETER num_ctx ", path_of("other.gguf"));
+    assert_memory_equal(page, where, strlen(where));
+    slurp("run-b/README.md", page, sizeof page);
+    assert_memory_equal(page, "---\nlibrary_name: gguf\n", 22);
+    assert_non_null(strstr(page, "| steps | 1 |"));
+    assert_non_null(strstr(page, "| SHA-256 of the data | `"));
     assert_int_equal(firn("info run-b/adapter.gguf"), 0);
     assert_non_null(strstr(out, "data           SHA-256"));
 }
