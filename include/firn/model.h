@@ -195,9 +195,11 @@ FIRN_API firn_status firn_generator_feed(firn_generator *generator, const int32_
                                          const float **logits);
 FIRN_API int64_t firn_generator_length(const firn_generator *generator);
 FIRN_API void firn_generator_reset(firn_generator *generator);
-/* Forgets all tokens but the first n, and returns how many are left: n or the length, whichever is less; but 0, and all
- * are to be fed again, where blocks with a window have let go of what token n would see there (they let go of none of
- * the last 128 tokens' and their windows). */
+/* Forgets all tokens but the first n, and returns how many are left, the others are to be fed again: n or the length,
+ * whichever is less; but 0 where blocks with a window have let go of what token n would see there (they let go of none
+ * of the last 128 tokens' and their windows). Where blocks carry a state (gated delta nets, Mamba 2, short
+ * convolutions) that goes back to before the last tokens that were fed several at a time, of one feed the last 128 or
+ * fewer: as many are left as were there then, or 0 where n is less. */
 FIRN_API int64_t firn_generator_truncate(firn_generator *generator, int64_t n);
 /* Bytes of the cache for n_ctx tokens; 0 where there can be none. */
 FIRN_API uint64_t firn_generator_cache_bytes(const firn_model *model, int64_t n_ctx);

@@ -12,7 +12,9 @@
  * Blocks without keys of their own read those of another, which has gone before them.
  *
  * Blocks with a state keep it and the last tokens that their filters saw, the same bytes however many tokens there
- * were; going back is feeding again.
+ * were. A copy stays of what all kept before the last tokens that were fed several at a time, which is where a turn of
+ * a conversation begins, or the last part of a long prompt: going back behind it is feeding again from there, further
+ * back it is feeding all.
  *
  * Called by generate.c. */
 #include "model/cache.h"
@@ -77,7 +79,7 @@ uint64_t firn_cache_bytes(const firn_model *m, int64_t n_ctx, int64_t batch)
     uint64_t k, v;
 
     places(m, m->hp.n_layer, n_ctx, window_rows(m, n_ctx, batch), &k, &v);
-    return k + v + state_place(m, m->hp.n_layer);
+    return k + v + 2 * state_place(m, m->hp.n_layer);
 }
 
 int64_t firn_cache_rows(const firn_cache *c, int64_t layer)
@@ -132,14 +134,32 @@ firn_status firn_cache_make_room(firn_cache *c, int64_t length, int64_t n)
     return FIRN_OK;
 }
 
+/* ---- going back ---- */
+
+firn_status firn_cache_remember(firn_cache *c, int64_t length)
+{
+    c->remembered = 0;
+    if (!c->states || length == 0)
+        return FIRN_OK;
+    FIRN_TRY(firn_queue_copy(FIRN_QUEUE_COMPUTE, c->copy, 0, c->states, 0, firn_buffer_size(c->states)));
+    c->remembered = length;
+    return FIRN_OK;
+}
+
+static bool recall(const firn_cache *c)
+{
+    return firn_queue_copy(FIRN_QUEUE_COMPUTE, c->states, 0, c->copy, 0, firn_buffer_size(c->states)) == FIRN_OK;
+}
+
 int64_t firn_cache_truncate(firn_cache *c, int64_t n)
 {
-    /* States do not go back. */
-    const bool all = !c->model->hp.recurrent && (c->first == 0 || n - (c->model->hp.window - 1) >= c->first);
+    const int64_t left = c->states ? c->remembered : n;
+    const bool rows = c->first == 0 || left - (c->model->hp.window - 1) >= c->first;
 
-    if (!all || n == 0)
-        c->first = 0;
-    return all ? n : 0;
+    if (left > 0 && left <= n && rows && (!c->states || recall(c)))
+        return left;
+    c->first = c->remembered = 0;
+    return 0;
 }
 
 /* ---- create ---- */
@@ -155,8 +175,10 @@ static firn_status prepare(firn_cache *c, int64_t batch)
     const uint64_t states = state_place(c->model, c->model->hp.n_layer);
     if (k)
         FIRN_TRY(firn_buffer_create(c->device, (size_t)k, &c->k));
-    if (states)
+    if (states) {
         FIRN_TRY(firn_buffer_create(c->device, (size_t)states, &c->states));
+        FIRN_TRY(firn_buffer_create(c->device, (size_t)states, &c->copy));
+    }
     return v ? firn_buffer_create(c->device, (size_t)v, &c->v) : FIRN_OK;
 }
 
@@ -186,5 +208,6 @@ void firn_cache_destroy(firn_cache *c)
     firn_buffer_destroy(c->k);
     firn_buffer_destroy(c->v);
     firn_buffer_destroy(c->states);
+    firn_buffer_destroy(c->copy);
     firn_free(c->ctx, c);
 }

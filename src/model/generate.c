@@ -194,6 +194,8 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
 
     FIRN_TRY(step_get(g, n, &p));
     FIRN_TRY(firn_cache_make_room(g->cache, g->length, n));
+    if (n > 1)
+        FIRN_TRY(firn_cache_remember(g->cache, g->length));
     for (int64_t t = 0; t < n; t++) {
         const int32_t at = (int32_t)(g->length + t), row = at - (int32_t)g->cache->first;
         const float factor = firn_model_temperature(g->model, at);
