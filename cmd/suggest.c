@@ -35,6 +35,7 @@ static const struct {
     {"dataset,datasets,train-data,train-file,train,dataset-path", "--data"},
     {"eval-dataset,eval-file,val-data,validation,valid,valid-data,test-data", "--eval-data"},
     {"val-size,val-set-size,validation-split", "--eval-split"},
+    {"neftune-noise-alpha,neftune-alpha", "--neftune"},
     {"eval-steps", "--eval-every"},
     {"early-stopping-patience,early-stopping", "--patience"},
     {"load-best-model-at-end", "--final"},

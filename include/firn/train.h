@@ -72,6 +72,7 @@ typedef struct {
     bool force;                    /* `adapter` may have been made for another model */
     int64_t patience;          /* evaluations in a row that are no better, after which the run ends; 0: it does not */
     const char *final;         /* "best": adapter.gguf is the best by evaluation; "last" */
+    double neftune;            /* noise on the embeddings of training passes; unset: none */
     const char *on_divergence; /* "stop", or "rewind": back to a checkpoint from before */
 } firn_train_options;
 

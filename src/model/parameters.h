@@ -54,6 +54,10 @@ firn_context *firn_session_context(const firn_session *session);
 /* The pass of firn_session_gradient node by node: fails at the first value that is not finite, naming it with its block
  * and tensor. */
 firn_status firn_session_examine(firn_session *session, const firn_batch *batch, float weight);
+/* Makes room for noise on the embedding (model/noise.h). Then: whether the next passes add it, and where its values
+ * [n_embd, n_tokens of the session] are written, between passes; NULL: there is no room for it. */
+firn_status firn_session_noise_create(firn_session *session);
+float *firn_session_noise(firn_session *session, bool on);
 /* Bytes of `parts` parts of n values. */
 uint64_t firn_parameters_bytes(int64_t n, int parts);
 

@@ -19,6 +19,7 @@
 #include "model/block.h"
 #include "model/ends.h"
 #include "model/handed.h"
+#include "model/noise.h"
 #include "model/parameters.h"
 
 #include <math.h>
@@ -65,6 +66,8 @@ struct firn_session {
 
     firn_buffer *arenas, *work, *head, *inputs, *dx, *numbers, *loss, *ids, *router;
     firn_handed handed;
+    firn_noise *noise;      /* NULL: not asked for */
+    bool noisy;             /* the next passes get it */
     firn_parameters *store; /* of the adapter, NULL without one */
     float *gradients;       /* the host's copy, made when it is asked for */
     int64_t *expert_load;
@@ -655,6 +658,7 @@ void firn_session_destroy(firn_session *s)
     /* Before what holds the device; queued transfers read and write it. */
     if (s->host_numbers)
         firn_device_settle(s->device);
+    firn_noise_destroy(s->noise);
     firn_staging_destroy(s->device, s->host_numbers);
     firn_staging_destroy(s->device, s->host_weights);
     firn_staging_destroy(s->device, s->host_loss);
@@ -733,6 +737,8 @@ static firn_status forward(firn_session *s, pass *p, int flags)
     const size_t row = (size_t)s->d * sizeof(float);
 
     FIRN_TRY(run(s, p->embedding->exec, 0, flags, -1, "embedding"));
+    if (s->noisy)
+        FIRN_TRY(firn_noise_add(s->noise));
     for (int64_t i = 0; i < s->n_layer; i++) {
         firn_weights_near(s->weights, i + 1);
         FIRN_TRY(firn_weights_acquire(s->weights, i));
@@ -1055,4 +1061,15 @@ void firn_session_router_losses(const firn_session *s, double losses[2], int64_t
 int64_t *firn_session_expert_load(firn_session *s)
 {
     return s ? s->expert_load : NULL;
+}
+
+float *firn_session_noise(firn_session *s, bool on)
+{
+    s->noisy = on && s->noise;
+    return s->noise ? firn_noise_values(s->noise) : NULL;
+}
+
+firn_status firn_session_noise_create(firn_session *s)
+{
+    return firn_noise_create(s->ctx, s->device, s->d, s->params.n_tokens, s->inputs, input_offset(s, 0), &s->noise);
 }

@@ -76,6 +76,8 @@ const firn_train_option firn_train_option_table[] = {
      "COEF times each expert block's load balancing loss (1 when even) joins the loss (default 0)"},
     {"router_z_loss", 'f', false, FIELD(router_z_loss), "COEF", 0, 1e6,
      "COEF times each expert block's router z-loss joins the loss (default 0)"},
+    {"neftune", 'f', false, FIELD(neftune), "ALPHA", 0, 1000,
+     "noise on the embeddings of training passes, ALPHA / sqrt(tokens x width) in size (NEFTune; default 0: none)"},
     {"rank", 'i', false, FIELD(rank), "N", 1, 4096, "rank of the adapter (default 16)"},
     {"expert_rank", 'i', false, FIELD(expert_rank), "N", 1, 4096,
      "rank of the adapter on each expert (default rank / experts used, 4 at least)"},

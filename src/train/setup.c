@@ -5,6 +5,7 @@
 #include "core/sized.h"
 #include "core/utf8.h"
 #include "model/model.h"
+#include "model/noise.h"
 #include "model/place.h"
 #include "train/advice.h"
 #include "train/low_rank.h"
@@ -322,6 +323,13 @@ static uint64_t reduction_bytes(const firn_run *run)
                                 gradients_come_whole(run), run->device->backend->host_buffers);
 }
 
+static uint64_t noise_bytes(const firn_run *run)
+{
+    const firn_train_options *o = &run->record.options;
+
+    return o->neftune > 0 ? firn_noise_bytes(firn_model_get_info(run->model)->n_embd, o->batch * o->context) : 0;
+}
+
 static uint64_t optimizer_total(const firn_run *run)
 {
     const firn_optimizer_kind kind = optimizer_kind(run);
@@ -331,7 +339,7 @@ static uint64_t optimizer_total(const firn_run *run)
 
 uint64_t firn_run_outside_bytes(const firn_run *run)
 {
-    return run->present + optimizer_total(run) + reduction_bytes(run) + pass_bytes(run);
+    return run->present + optimizer_total(run) + noise_bytes(run) + reduction_bytes(run) + pass_bytes(run);
 }
 
 static firn_status say_memory(const firn_run *run, uint64_t outside, const firn_session_memory *m)
@@ -631,6 +639,8 @@ firn_status firn_run_prepare(firn_run *run)
     FIRN_TRY(firn_pass_create(run->ctx, params.n_tokens, &run->pass));
     FIRN_TRY(firn_run_list_create(run));
     FIRN_TRY(firn_session_create(run->ctx, run->device, run->model, run->adapter, &params, &run->session));
+    if (o->neftune > 0)
+        FIRN_TRY(firn_session_noise_create(run->session));
     FIRN_TRY(firn_reduction_create(firn_session_parameters(run->session), run->group, o->accumulate,
                                    gradients_come_whole(run), &run->reduction));
     firn_rate_stretch *stretches;

@@ -14,6 +14,7 @@
  *
  * Windows are taken in order, epoch after epoch; a step that meets the end of an epoch goes on with the next. */
 #include "core/machine.h"
+#include "train/neftune.h"
 #include "train/ranks.h"
 
 #include <math.h>
@@ -200,8 +201,19 @@ static firn_status blame_gradient(firn_run *run, const firn_step_result *step)
 
 /* ---- the step ---- */
 
+/* NEFTune's, where it is asked for, on what is run next. */
+static void add_noise(firn_run *run, int64_t number, bool on)
+{
+    const firn_train_options *o = &run->record.options;
+    float *noise = firn_session_noise(run->session, on);
+
+    if (on && noise)
+        firn_neftune_fill(&run->pass, o->neftune, (uint64_t)o->seed, run->at.step + 1, number,
+                          firn_model_get_info(run->model)->n_embd, o->batch * o->context, noise);
+}
+
 /* One pass: its gradient is added to the session's. */
-static firn_status run_pass(firn_run *run, const firn_step_result *step, firn_pass_result *result)
+static firn_status run_pass(firn_run *run, const firn_step_result *step, int64_t number, firn_pass_result *result)
 {
     firn_batch batch = firn_pass_batch(&run->pass);
     const double share = (double)batch.n_tokens / (double)step->tokens;
@@ -209,8 +221,10 @@ static firn_status run_pass(firn_run *run, const firn_step_result *step, firn_pa
     int64_t n;
 
     weigh_router(run, share, &batch);
+    add_noise(run, number, true);
     const firn_status s =
         firn_session_gradient(run->session, &batch, 1 / (float)step->target_tokens, &result->loss, &n);
+    add_noise(run, number, false);
     if (s == FIRN_ERR_DEVICE || (s == FIRN_OK && !isfinite(result->loss))) {
         if (s == FIRN_OK)
             firn_fail(run->ctx, FIRN_ERR_DEVICE, "the loss is %g", result->loss);
@@ -231,7 +245,7 @@ static firn_status run_passes(firn_run *run, const firn_step_result *step)
     FIRN_TRY(firn_reduction_begin(run->reduction));
     for (int64_t k = 0; k < n; k++) {
         FIRN_TRY(fill_pass(run, passes[k]));
-        FIRN_TRY(run_pass(run, step, &run->listed.results[passes[k]]));
+        FIRN_TRY(run_pass(run, step, passes[k], &run->listed.results[passes[k]]));
         FIRN_TRY(firn_reduction_passed(run->reduction));
     }
     return FIRN_OK;

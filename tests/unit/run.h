@@ -98,10 +98,10 @@ UNUSED void make_model(void)
 /* Folders and files of the options: they live as long as the program. */
 UNUSED char *kept(const char *name)
 {
-    static char paths[32][256];
+    static char paths[64][256];
     static int n;
 
-    assert_true(n < 32);
+    assert_true(n < 64);
     snprintf(paths[n], sizeof paths[n], "%s/%s", scratch, name);
     return paths[n++];
 }

@@ -3,6 +3,7 @@
 #include "unit/run.h"
 
 #include "train/cadence.h"
+#include "train/neftune.h"
 
 enum { STEPS = 24 };
 
@@ -273,6 +274,68 @@ static void or_goes_back(void **state)
     assert_true(same_values(parts.output, "adapter.gguf", o.output, "adapter.gguf"));
 }
 
+/* Of alpha / sqrt(L d) at most and nearly so, by the length of each sample; nothing behind the pass. */
+static void noise_has_its_size(void **state)
+{
+    enum { D = 64, ROOM = 6 };
+    int32_t first[] = {0, 0, 0, 0, 4};
+    const firn_pass pass = {.n = 5, .first = first};
+    float noise[ROOM * D], other[ROOM * D];
+
+    (void)state;
+    firn_neftune_fill(&pass, 8, 1, 3, 0, D, ROOM, noise);
+    for (int t = 0; t < ROOM; t++) {
+        const double most = t < 4 ? 8 / sqrt(4.0 * D) : t == 4 ? 8 / sqrt(1.0 * D) : 0;
+        double size = 0, sum = 0;
+        for (int i = 0; i < D; i++) {
+            size = fmax(size, fabs((double)noise[t * D + i]));
+            sum += (double)noise[t * D + i];
+        }
+        assert_true(size <= most * 1.000001 && size >= 0.8 * most && fabs(sum) <= 0.4 * D * most);
+    }
+    firn_neftune_fill(&pass, 8, 1, 3, 0, D, ROOM, other);
+    assert_memory_equal(noise, other, sizeof noise);
+    firn_neftune_fill(&pass, 8, 1, 3, 1, D, ROOM, other);
+    assert_true(other[0] != noise[0] && other[1] != noise[1]);
+    firn_neftune_fill(&pass, 8, 1, 4, 0, D, ROOM, other);
+    assert_true(other[0] != noise[0] && other[1] != noise[1]);
+}
+
+/* Noise of training passes: other values than without, the same when interrupted, and none in evaluations. */
+static void noise_is_drawn_by_step(void **state)
+{
+    (void)state;
+    firn_train_options o = options_for(kept("noisy")), parts = options_for(kept("noisy-parts"));
+    o.eval_data = parts.eval_data = kept("e.jsonl");
+    o.steps = parts.steps = 5;
+    o.neftune = parts.neftune = 5;
+    o.accumulate = parts.accumulate = 2;
+    const outcome w = run_well(&o, NULL, 0);
+    run_well(&parts, NULL, 3);
+    const outcome resumed = resume_well(parts.output, 0);
+    assert_true(same_values(o.output, "adapter.gguf", parts.output, "adapter.gguf"));
+    assert_true(w.result.eval_loss == resumed.result.eval_loss);
+    firn_context *ctx = firn_context_create(&(firn_context_params){.n_threads = 1});
+    firn_train_options eval;
+    firn_eval_result without = {.size = sizeof without};
+    char adapter[512];
+    firn_train_options_init(&eval);
+    snprintf(adapter, sizeof adapter, "%s/adapter.gguf", o.output);
+    eval.model = o.model;
+    eval.data = FIRN_STRINGS(o.eval_data);
+    eval.adapter = adapter;
+    eval.context = o.context;
+    OK(ctx, firn_eval(ctx, &eval, NULL, &without));
+    firn_context_destroy(ctx);
+    if (!(fabs(without.loss - w.result.eval_loss) < 1e-5))
+        fail_msg("the evaluation loss is %g in the run and %g by itself", w.result.eval_loss, without.loss);
+    o.output = kept("quiet");
+    o.neftune = NAN;
+    const outcome quiet = run_well(&o, NULL, 0);
+    assert_false(same_values(o.output, "adapter.gguf", parts.output, "adapter.gguf"));
+    assert_true(quiet.result.eval_loss_before == w.result.eval_loss_before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +346,8 @@ int main(void)
         cmocka_unit_test(a_clock_chooses_nothing),
         cmocka_unit_test(a_run_that_diverges_stops),
         cmocka_unit_test(or_goes_back),
+        cmocka_unit_test(noise_has_its_size),
+        cmocka_unit_test(noise_is_drawn_by_step),
     };
 
     return cmocka_run_group_tests(tests, prepare, tear_down);
