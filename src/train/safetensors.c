@@ -126,8 +126,8 @@ firn_status firn_safetensors_find(const firn_safetensors *f, const char *name, f
     const json_t *entry = json_object_get(f->header, name), *shape = json_object_get(entry, "shape");
     const int type = type_of(entry);
 
-    *found = entry != NULL;
-    if (!entry)
+    *found = type >= 0; /* __metadata__ is no tensor */
+    if (type < 0)
         return FIRN_OK;
     *t = (firn_safetensor){.type = types[type].type, .n_dims = (int)json_array_size(shape), .ne = {1, 1, 1, 1}};
     if (t->type == FIRN_TYPE_LIMIT || t->n_dims < 1 || t->n_dims > FIRN_MAX_DIMS)

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     {
         firn_safetensor t;
         bool found;
-        if (firn_safetensors_find(&f, name, &t, &found) != FIRN_OK)
+        if (firn_safetensors_find(&f, name, &t, &found) != FIRN_OK || !found)
             continue;
         const int64_t n = t.ne[0] * t.ne[1] * t.ne[2] * t.ne[3];
         for (int64_t i = 0; i < n; i++) {
