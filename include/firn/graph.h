@@ -109,6 +109,7 @@ typedef struct {
     unsigned precisions;                /* bit p: it has kernels of firn_precision p */
     int units;                          /* what computes side by side: processors of the context, multiprocessors */
     char error[512];                    /* why it cannot be opened, or a backend not loaded; "": it can */
+    char kernels[64];                   /* its set of kernels where it has several: other ones round otherwise */
 } firn_device_info;
 
 /* Devices of all backends: built in, and in shared objects libfirn-<name>.so in the folders of the environment's

@@ -109,7 +109,9 @@ FIRN_API firn_tensor *firn_rope_back(firn_graph *g, firn_tensor *dy, firn_tensor
  * q [hd, H, n_q], k [hd, G, n_kv], v [hv, G, n_kv], rows contiguous; range I32 [2, n_q] says causality, isolated
  * documents, sliding window and cache length in one; an empty range gives zeros. sinks F32 [H] or NULL. softcap c > 0:
  * scores become c tanh(s / c). The result is [hv, H, n_q]; the score matrix is never stored whole. Differentiable in q,
- * k, v, sinks. */
+ * k, v, sinks. Sums over keys are taken in tiles that are counted from key 0: the same keys further from it by a
+ * multiple of FIRN_ATTENTION_TILE give the same bits. */
+enum { FIRN_ATTENTION_TILE = 64 };
 FIRN_API firn_tensor *firn_attention(firn_graph *g, firn_tensor *q, firn_tensor *k, firn_tensor *v, firn_tensor *range,
                                      firn_tensor *sinks, float scale, float softcap);
 

@@ -14,7 +14,7 @@
 #define FIRN_CORE_BACKEND_H
 
 #include "core/graph.h"
-#include "op/op.h"
+#include "core/op.h"
 
 struct firn_buffer {
     firn_device *device;
@@ -160,9 +160,8 @@ typedef struct {
     firn_status (*open)(firn_context *ctx, int number, firn_device **device);
 } firn_backend_row;
 
-#define BACKEND(name) extern const firn_backend_row firn_backend_##name;
-#include "devices.def"
-#undef BACKEND
+/* Those that are built in, NULL-terminated; the CPU's is the first (src/tables/devices.c). */
+extern const firn_backend_row *const firn_built_in_backends[];
 
 /* What libfirn-<name>.so exports as `firn_backend_plugin`. Inner structures are as they are in one version of the
  * library alone: the version must be the same, and so must the layout. Such an object calls the functions that are

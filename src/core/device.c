@@ -7,13 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-static const firn_backend_row *const built_in[] = {
-#define BACKEND(name) &firn_backend_##name,
-#include "devices.def"
-#undef BACKEND
-};
-enum { N_BUILT_IN = sizeof built_in / sizeof *built_in };
-
 /* Row number i, plug-ins behind those that are built in; *broken is set instead for one that cannot be used. NULL and
  * *broken NULL: past the last. */
 static const firn_backend_row *backend_row(int i, const firn_plugin_entry **broken)
@@ -21,12 +14,13 @@ static const firn_backend_row *backend_row(int i, const firn_plugin_entry **brok
     int n;
 
     *broken = NULL;
-    if (i < N_BUILT_IN)
-        return built_in[i];
+    for (const firn_backend_row *const *row = firn_built_in_backends; *row; row++)
+        if (i-- == 0)
+            return *row;
     const firn_plugin_entry *e = firn_plugins(&n);
-    if (i - N_BUILT_IN >= n)
+    if (i >= n)
         return NULL;
-    e += i - N_BUILT_IN;
+    e += i;
     if (!e->row)
         *broken = e;
     return e->row;
@@ -35,7 +29,7 @@ static const firn_backend_row *backend_row(int i, const firn_plugin_entry **brok
 /* "MTL1"; the one CPU has no number. */
 static const char *device_title(const firn_backend_row *row, int number, char *text, size_t size)
 {
-    if (row == built_in[0])
+    if (row == firn_built_in_backends[0])
         snprintf(text, size, "%s", row->prefix);
     else
         snprintf(text, size, "%s%d", row->prefix, number);
@@ -50,7 +44,7 @@ static int device_number(const firn_backend_row *row, const char *name, int coun
     for (int i = 0; i < count; i++)
         if (strcasecmp(name, device_title(row, i, title, sizeof title)) == 0)
             return i;
-    return row == built_in[0] && strcasecmp(name, "CPU0") == 0 ? 0 : -1;
+    return row == firn_built_in_backends[0] && strcasecmp(name, "CPU0") == 0 ? 0 : -1;
 }
 
 /* Adds to a list, which is cut when it gets long. */

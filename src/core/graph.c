@@ -3,17 +3,10 @@
 
 #include "core/plain.h"
 
-#include "op/op.h"
+#include "core/op.h"
 
 #include <stdio.h>
 #include <string.h>
-
-const firn_op *const firn_ops[] = {
-#define OP(NAME, name) &firn_op_##name,
-#include "ops.def"
-#undef OP
-    NULL,
-};
 
 /* Of one tensor: past what processors address, and so far below 64 bits that sums of sizes stay inside. */
 static const size_t MOST_BYTES = (size_t)1 << 48;

@@ -302,6 +302,7 @@ static void info(firn_device *device, firn_device_info *info)
     info->memory_total = firn_memory_total();
     info->memory_free = firn_memory_available();
     info->host_memory = true;
+    snprintf(info->kernels, sizeof info->kernels, "%s", ((cpu_device *)device)->set->name);
     info->units = device->ctx->n_threads;
     memcpy(kept, device->ctx->error, sizeof kept);
     for (int p = 0; firn_precision_name((firn_precision)p); p++)
@@ -354,7 +355,7 @@ static void processor_name(char *name, size_t size)
  * else. */
 firn_status firn_cpu_choose_set(firn_context *ctx, firn_precision wanted, const firn_kernel_set **set)
 {
-    const char *wish = getenv("FIRN_CPU"), *precision = firn_precision_name(wanted);
+    const char *wish = firn_kernel_set_asked(), *precision = firn_precision_name(wanted);
 
     FIRN_EXPECT(ctx, precision, "%d is no precision", (int)wanted);
     const firn_kernel_set *named = wish ? firn_kernel_set_named(wish) : NULL;

@@ -22,9 +22,14 @@ const firn_kernel_set *firn_kernel_set_named(const char *name)
     return NULL;
 }
 
+const char *firn_kernel_set_asked(void)
+{
+    return getenv("FIRN_CPU");
+}
+
 static const firn_kernel_set *choose(firn_precision precision)
 {
-    const char *name = getenv("FIRN_CPU");
+    const char *name = firn_kernel_set_asked();
     const firn_kernel_set *set = name ? firn_kernel_set_named(name) : NULL;
 
     if (set && set->precision == precision)

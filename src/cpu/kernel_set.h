@@ -142,6 +142,8 @@ static inline int64_t firn_cell(const firn_kernel_set *set)
     return set->precision == FIRN_PRECISION_BF16 ? 2 : 1;
 }
 
+/* What FIRN_CPU says, or NULL; nobody else reads it. */
+const char *firn_kernel_set_asked(void);
 /* The best this processor has for a precision, or what FIRN_CPU names if it is usable here and has it; NULL when there
  * is none. There is one for F32 everywhere. */
 const firn_kernel_set *firn_kernel_set_default(firn_precision precision);

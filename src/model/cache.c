@@ -6,8 +6,7 @@
  * what ATTENTION asks for (op/attention.c), and a row moves once in many tokens.
  *
  * Sums are taken over the same tiles of keys as over a row for each token, and have the same bits: `first` is a
- * multiple of the tile of ATTENTION's reference (op/attention.h), and cpu/attention_x86.h counts its own from the first
- * key in sight. BACK rows more than needed are kept, so that a few tokens can be taken back.
+ * multiple of FIRN_ATTENTION_TILE. BACK rows more than needed are kept, so that a few tokens can be taken back.
  *
  * Blocks without keys of their own read those of another, which has gone before them.
  *
@@ -20,7 +19,7 @@
 #include "model/cache.h"
 
 #include "core/backend.h"
-#include "op/attention.h"
+#include "firn/ops.h"
 
 enum { TILE = FIRN_ATTENTION_TILE, BACK = 128 };
 

@@ -5,7 +5,6 @@
 
 #include "op/util.h"
 
-enum { FIRN_ATTENTION_TILE = 64 }; /* keys that the reference takes together, counted from key 0 */
 enum { Q, K, V, RANGE, SINKS };
 enum { BY = 4, BDY, BSINKS };
 

@@ -178,8 +178,9 @@ firn_status firn_run_open(firn_run *run)
     FIRN_TRY(firn_model_open(ctx, o->model, &run->model));
     const firn_model_info *info = firn_model_get_info(run->model);
     const firn_gguf *gguf = firn_model_gguf(run->model);
-    const char *kernels = strstr(firn_device_about(run->device), "kernels ");
-    snprintf(run->record.kernels, sizeof run->record.kernels, "%s", kernels ? kernels + strlen("kernels ") : "");
+    firn_device_info device = {.size = sizeof device};
+    FIRN_TRY(firn_device_get_info(run->device, &device));
+    snprintf(run->record.kernels, sizeof run->record.kernels, "%s", device.kernels);
     snprintf(run->record.arch, sizeof run->record.arch, "%s", info->arch);
     FIRN_TRY(firn_print_gguf(ctx, o->model, gguf, &run->record.model));
 

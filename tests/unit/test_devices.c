@@ -2,6 +2,7 @@
 #include "unit/unit.h"
 
 #include "core/backend.h"
+#include "firn/ops.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include "core/pool.h"
 #include "firn/export.h"
 #include "firn/kernels.h"
+#include "firn/ops.h"
 #include "firn/quantize.h"
 #include "firn/sample.h"
 #include "firn/train.h"

@@ -1,4 +1,5 @@
 /* Graphs, gradients, plans and execs, on the CPU and on a deferred device. */
+#include "firn/ops.h"
 #include "unit/unit.h"
 
 #include "unit/deferred.h"

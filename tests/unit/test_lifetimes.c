@@ -1,5 +1,6 @@
 /* Graphs, devices, plans, execs and buffers die in any order (firn/graph.h): every order of their five destructors,
  * under the address sanitizer in CI, and a context's memory that is all given back. */
+#include "firn/ops.h"
 #include "unit/unit.h"
 
 #include "model/model.h"

@@ -4,6 +4,7 @@
  * test_kernels.c compare the products of every format.) */
 #include "core/file.h"
 #include "core/random.h"
+#include "firn/ops.h"
 #include "firn/train.h"
 #include "model/random_model.h"
 #include "train/optimizer.h"
