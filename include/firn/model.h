@@ -190,7 +190,8 @@ FIRN_API firn_status firn_generator_create(firn_context *ctx, firn_device *devic
                                            firn_adapter *adapter, int64_t n_ctx, firn_generator **generator);
 FIRN_API void firn_generator_destroy(firn_generator *generator);
 /* Appends tokens to the cache; *logits [n_vocab] of the last one belongs to the generator until the next call. Logits
- * that are not finite are an error, the tokens stay appended then. */
+ * that are not finite are an error, the tokens stay appended then. What fails otherwise forgets these tokens, and may
+ * forget those before: firn_generator_length says how many are left. */
 FIRN_API firn_status firn_generator_feed(firn_generator *generator, const int32_t *tokens, int64_t n,
                                          const float **logits);
 FIRN_API int64_t firn_generator_length(const firn_generator *generator);

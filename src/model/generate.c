@@ -220,19 +220,11 @@ static firn_status feed(firn_generator *g, const int32_t *tokens, int64_t n)
     return FIRN_OK;
 }
 
-firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_t n, const float **logits)
+/* In batches; the last token's logits are on the host then. */
+static firn_status feed_all(firn_generator *g, const int32_t *tokens, int64_t n)
 {
-    FIRN_GIVEN(g ? g->ctx : NULL, g, tokens, logits);
-    const int64_t v = g->model->hp.n_vocab;
     step *last = NULL;
 
-    FIRN_EXPECT(g->ctx, n >= 1, "there are no tokens to feed");
-    FIRN_EXPECT(g->ctx, n <= g->n_ctx - g->length, "%lld more tokens do not fit: the context has %lld, %lld are taken",
-                (long long)n, (long long)g->n_ctx, (long long)g->length);
-    for (int64_t i = 0; i < n; i++)
-        FIRN_EXPECT(g->ctx, tokens[i] >= 0 && tokens[i] < v, "token %lld is %d; the vocabulary has 0 to %lld",
-                    (long long)i, tokens[i], (long long)v - 1);
-    FIRN_TRY(firn_model_allows(g->ctx, g->model, g->length + n - 1));
     for (int64_t at = 0; at < n;) {
         const int64_t left = n - at, take = left >= BATCH ? BATCH : left;
         FIRN_TRY(feed(g, tokens + at, take));
@@ -242,7 +234,27 @@ firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_
     FIRN_TRY(firn_exec_run(last->head->exec, 0, 0));
     FIRN_TRY(firn_device_wait(g->device));
     FIRN_TRY(firn_gguf_check(g->ctx, g->model->gguf));
-    FIRN_TRY(firn_buffer_read(g->logits, 0, g->host_logits, (size_t)v * sizeof(float)));
+    return firn_buffer_read(g->logits, 0, g->host_logits, (size_t)g->model->hp.n_vocab * sizeof(float));
+}
+
+firn_status firn_generator_feed(firn_generator *g, const int32_t *tokens, int64_t n, const float **logits)
+{
+    FIRN_GIVEN(g ? g->ctx : NULL, g, tokens, logits);
+    const int64_t v = g->model->hp.n_vocab;
+
+    FIRN_EXPECT(g->ctx, n >= 1, "there are no tokens to feed");
+    FIRN_EXPECT(g->ctx, n <= g->n_ctx - g->length, "%lld more tokens do not fit: the context has %lld, %lld are taken",
+                (long long)n, (long long)g->n_ctx, (long long)g->length);
+    for (int64_t i = 0; i < n; i++)
+        FIRN_EXPECT(g->ctx, tokens[i] >= 0 && tokens[i] < v, "token %lld is %d; the vocabulary has 0 to %lld",
+                    (long long)i, tokens[i], (long long)v - 1);
+    FIRN_TRY(firn_model_allows(g->ctx, g->model, g->length + n - 1));
+    const int64_t before = g->length;
+    const firn_status s = feed_all(g, tokens, n);
+    if (s != FIRN_OK) { /* some blocks' states are those behind these tokens, others' are not */
+        g->length = firn_cache_truncate(g->cache, before);
+        return s;
+    }
     if (!firn_all_finite(g->host_logits, v))
         return firn_fail(
             g->ctx, FIRN_ERR_DEVICE,
