@@ -119,7 +119,7 @@ firn_status firn_gpu_view_of(firn_context *ctx, const firn_tensor *t, firn_gpu_v
     return FIRN_OK;
 }
 
-firn_status firn_gpu_check_ids(firn_gpu_plan *plan, int of, int64_t low, int64_t limit)
+firn_status firn_gpu_check_by(firn_gpu_plan *plan, firn_gpu_kernel kernel, int of, int64_t low, int64_t limit)
 {
     firn_gpu_check_args a = {
         .node = plan->id, .node_index = plan->node->index, .kind = FIRN_FAULT_ID_RANGE, .low = low, .limit = limit};
@@ -127,7 +127,11 @@ firn_status firn_gpu_check_ids(firn_gpu_plan *plan, int of, int64_t low, int64_t
     if (firn_n_elements(plan->node->src[of]) == 0)
         return FIRN_OK;
     FIRN_TRY(firn_gpu_view_of(plan->ctx, plan->node->src[of], &a.ids));
-    firn_gpu_grid(firn_gpu_add(plan, FIRN_GPU_check_ids, 0, &a, sizeof a, (const int[]){of, FIRN_GPU_FAULT, -1}), 1, 1,
-                  1, 256);
+    firn_gpu_grid(firn_gpu_add(plan, kernel, 0, &a, sizeof a, (const int[]){of, FIRN_GPU_FAULT, -1}), 1, 1, 1, 256);
     return FIRN_OK;
+}
+
+firn_status firn_gpu_check_ids(firn_gpu_plan *plan, int of, int64_t low, int64_t limit)
+{
+    return firn_gpu_check_by(plan, FIRN_GPU_check_ids, of, low, limit);
 }

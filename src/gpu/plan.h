@@ -130,6 +130,8 @@ void firn_gpu_grid(firn_gpu_dispatch *d, int64_t x, int64_t y, int64_t z, uint32
 size_t firn_gpu_take_work(firn_gpu_plan *plan, size_t size);
 /* Shapes as kernels take them: refused where a dimension passes 32 bits. */
 firn_status firn_gpu_view_of(firn_context *ctx, const firn_tensor *t, firn_gpu_view *view);
+/* A kernel of kernels/check.metal that looks at src[of]. */
+firn_status firn_gpu_check_by(firn_gpu_plan *plan, firn_gpu_kernel kernel, int of, int64_t low, int64_t limit);
 /* Reports ids of src[of] outside [low, limit). */
 firn_status firn_gpu_check_ids(firn_gpu_plan *plan, int of, int64_t low, int64_t limit);
 

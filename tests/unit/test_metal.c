@@ -184,6 +184,41 @@ static void an_id_out_of_range_comes_from_the_wait(void **state)
     close_fixture(&f);
 }
 
+/* A document that begins behind its token: the limit is the token's own. */
+static void a_document_behind_its_token_comes_from_the_wait(void **state)
+{
+    enum { CHANNELS = 4, TOKENS = 300, TAPS = 3 };
+    fixture f = open_fixture();
+    firn_tensor *x = firn_slot(f.g, FIRN_F32, 2, (int64_t[]){CHANNELS, TOKENS}, "x");
+    firn_tensor *w = firn_slot(f.g, FIRN_F32, 2, (int64_t[]){TAPS, CHANNELS}, "w");
+    firn_tensor *first = firn_slot(f.g, FIRN_I32, 1, (int64_t[]){TOKENS}, "first");
+    firn_tensor *y = firn_output(f.g, firn_named(firn_conv_causal(f.g, x, w, first, NULL, 0, false), "y"));
+    const size_t x_bytes = CHANNELS * TOKENS * 4, w_bytes = TAPS * CHANNELS * 4;
+    int32_t begin[TOKENS] = {0};
+
+    (void)state;
+    begin[271] = 272;
+    begin[280] = TOKENS;
+    assert_int_equal(firn_plan_create(f.device, f.g, &f.plan), FIRN_OK);
+    assert_int_equal(firn_exec_create(f.plan, &f.exec), FIRN_OK);
+    assert_int_equal(firn_buffer_create(f.device, 2 * x_bytes + w_bytes + sizeof begin, &f.memory), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, x, f.memory, 0), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, y, f.memory, x_bytes), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, w, f.memory, 2 * x_bytes), FIRN_OK);
+    assert_int_equal(firn_exec_bind(f.exec, first, f.memory, 2 * x_bytes + w_bytes), FIRN_OK);
+    firn_buffer_clear(f.memory, 0, firn_buffer_size(f.memory));
+    firn_buffer_write(f.memory, 2 * x_bytes + w_bytes, begin, sizeof begin);
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_ERR_DEVICE);
+    assert_string_equal(firn_error(f.ctx), "CONV_CAUSAL y: id number 271 is 272, outside 0 to 271");
+    begin[271] = 271;
+    begin[280] = INT32_MIN;
+    firn_buffer_write(f.memory, 2 * x_bytes + w_bytes, begin, sizeof begin);
+    assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
+    assert_int_equal(firn_device_wait(f.device), FIRN_OK);
+    close_fixture(&f);
+}
+
 /* The arguments of its kernels are the plan's: what happens to the graph later does not reach a run. */
 static void runs_take_what_the_plan_prepared(void **state)
 {
@@ -330,25 +365,31 @@ static void no_bfloat_is_a_sentence(void **state)
 }
 #endif
 
-/* What attention gives on MTL0 where a command buffer may have that many operations. */
-static void attend(double max_flops, float *result, size_t n_bytes)
+/* What a gradient of q is on MTL0 where a command buffer may have that many operations: attention's, or a scan's. */
+static void differentiate(bool scan, double max_flops, float *result, size_t n_bytes)
 {
     enum { HEAD = 16, HEADS = 4, GROUPS = 2, N = 37 };
     const double usual = firn_gpu_max_flops;
     fixture f = open_fixture();
-    float values[HEAD * HEADS * N];
-    int32_t ranges[2 * N];
+    float values[HEAD * HEADS * N], decays[HEADS * N];
+    int32_t ranges[2 * N], firsts[N] = {0};
 
-    firn_tensor *q = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){HEAD, HEADS, N}, "q");
+    firn_tensor *q = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){HEAD, scan ? GROUPS : HEADS, N}, "q");
     firn_tensor *k = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){HEAD, GROUPS, N}, "k");
     firn_tensor *range = firn_slot(f.g, FIRN_I32, 2, (int64_t[]){2, N}, "range");
-    firn_tensor *y = firn_attention(f.g, q, k, k, range, NULL, 0.25f, 0);
+    firn_tensor *v = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){HEAD, HEADS, N}, "v");
+    firn_tensor *decay = firn_slot(f.g, FIRN_F32, 3, (int64_t[]){1, HEADS, N}, "decay");
+    firn_tensor *first = firn_slot(f.g, FIRN_I32, 1, (int64_t[]){N}, "first");
+    firn_tensor *y = scan ? firn_gated_delta(f.g, q, k, v, decay, decay, first, NULL, false, NULL)
+                          : firn_attention(f.g, q, k, k, range, NULL, 0.25f, 0);
     firn_tensor *dq[1];
     assert_int_equal(firn_graph_grad(f.g, y, y, (firn_tensor *[]){q}, 1, dq), FIRN_OK);
     firn_tensor *out = firn_output(f.g, firn_cont(f.g, dq[0]));
 
     for (int i = 0; i < HEAD * HEADS * N; i++)
         values[i] = (float)(i * 37 % 101) / 101.0f - 0.5f;
+    for (int i = 0; i < HEADS * N; i++)
+        decays[i] = -(float)(i * 37 % 101) / 101.0f;
     for (int t = 0; t < N; t++) {
         ranges[2 * t] = 0;
         ranges[2 * t + 1] = t + 1;
@@ -359,17 +400,18 @@ static void attend(double max_flops, float *result, size_t n_bytes)
     assert_int_equal(firn_buffer_create(f.device, 1 << 22, &f.memory), FIRN_OK);
     assert_true(firn_plan_arena_bytes(f.plan) <= 1 << 20 && firn_plan_work_bytes(f.plan) <= 1 << 20);
     assert_int_equal(firn_exec_memory(f.exec, f.memory, 1 << 20, f.memory, 1 << 21), FIRN_OK);
-    firn_tensor *const bound[] = {q, k, range, out};
-    const void *const data[] = {values, values, ranges, NULL};
-    for (size_t i = 0; i < 4; i++) {
+    firn_tensor *const bound[] = {q, k, scan ? v : range, out, scan ? decay : NULL, scan ? first : NULL};
+    const void *const data[] = {values, values, scan ? (void *)values : ranges, NULL, decays, firsts};
+    enum { APART = 1 << 16 };
+    for (size_t i = 0; i < 6 && bound[i]; i++) {
         if (data[i])
-            assert_int_equal(firn_buffer_write(f.memory, i << 18, data[i], firn_n_bytes(bound[i])), FIRN_OK);
-        assert_int_equal(firn_exec_bind(f.exec, bound[i], f.memory, i << 18), FIRN_OK);
+            assert_int_equal(firn_buffer_write(f.memory, i * APART, data[i], firn_n_bytes(bound[i])), FIRN_OK);
+        assert_int_equal(firn_exec_bind(f.exec, bound[i], f.memory, i * APART), FIRN_OK);
     }
     assert_int_equal(firn_exec_run(f.exec, 0, 0), FIRN_OK);
     assert_int_equal(firn_device_wait(f.device), FIRN_OK);
     assert_int_equal(firn_n_bytes(out), n_bytes);
-    assert_int_equal(firn_buffer_read(f.memory, (size_t)3 << 18, result, n_bytes), FIRN_OK);
+    assert_int_equal(firn_buffer_read(f.memory, (size_t)3 * APART, result, n_bytes), FIRN_OK);
     firn_gpu_max_flops = usual;
     close_fixture(&f);
 }
@@ -379,9 +421,13 @@ static void long_kernels_are_cut_without_changing_a_bit(void **state)
     float whole[16 * 4 * 37], cut[16 * 4 * 37];
 
     (void)state;
-    attend(1e12, whole, sizeof whole);
-    attend(3e4, cut, sizeof cut);
-    assert_memory_equal(whole, cut, sizeof whole);
+    for (int scan = 0; scan < 2; scan++) {
+        const size_t size = scan ? sizeof whole / 2 : sizeof whole; /* two heads of keys */
+        differentiate(scan, 1e12, whole, size);
+        differentiate(scan, 3e4, cut, size);
+        assert_memory_equal(whole, cut, size);
+        assert_true(whole[5] != 0);
+    }
 }
 
 /* Products of few rows and of many. */
@@ -734,6 +780,7 @@ int main(void)
         cmocka_unit_test(too_much_memory_is_refused_in_words),
         cmocka_unit_test(what_it_lacks_is_declined_in_words),
         cmocka_unit_test(an_id_out_of_range_comes_from_the_wait),
+        cmocka_unit_test(a_document_behind_its_token_comes_from_the_wait),
         cmocka_unit_test(runs_take_what_the_plan_prepared),
         cmocka_unit_test(profiles_count_what_ran),
         cmocka_unit_test(perf_takes_the_device_s_time),

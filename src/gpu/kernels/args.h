@@ -59,6 +59,17 @@ typedef struct {
     float scale, cap;
 } firn_gpu_attention_args;
 
+/* GATED_DELTA, SSM_SCAN and their gradients: see scan.metal. Strides in bytes; `dk` and so on: where the flat gradient
+ * has its parts, in floats, behind dq; `kept` and so on: where the workspace has the states before each chunk of tokens
+ * and lam behind it, e and du of all tokens, dg by key. `cut`: the first threadgroup's number. */
+typedef struct {
+    int64_t q1, q2, k1, k2, v1, v2, dk, dv, dg, dbeta, kept, behind, error, along, parts;
+    int32_t n_keys, n_values, n_head, n_group, n; /* s, dv, H, G, tokens */
+    int32_t tiled, channels, delta, has_state;
+    int32_t remembers; /* the forward is the gradient's: it keeps states and errors, and has no output */
+    uint32_t cut;
+} firn_gpu_scan_args;
+
 /* A matrix product: see products.h. Strides in bytes. */
 typedef struct {
     int32_t n_columns, n_inner; /* values of a row of y, and what is summed over */

@@ -6,10 +6,6 @@
 #include "gpu/kernels/node.h"
 #include "op/elementary.h"
 
-#define FIRN_SIMDS                                                                                                     \
-    uint group [[threadgroup_position_in_grid]], ushort lane [[thread_index_in_simdgroup]],                            \
-        ushort simd [[simdgroup_index_in_threadgroup]], ushort n_simd [[simdgroups_per_threadgroup]]
-
 #define FIRN_BACK                                                                                                      \
     constant firn_gpu_attention_args &a [[buffer(0)]], device float *out [[buffer(1)]],                                \
         device const uchar *q [[buffer(2)]], device const uchar *k [[buffer(3)]], device const uchar *v [[buffer(4)]], \

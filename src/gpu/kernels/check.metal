@@ -2,6 +2,7 @@
  * node the smallest index; whoever meets a bad id later passes over it without a word.
  *
  *     kernel_check_ids       I32 outside [low, limit)
+ *     kernel_check_first     a document's begin behind its token (CONV_CAUSAL, GATED_DELTA, SSM_SCAN)
  *     kernel_check_table     offsets of a gather table that lead outside the experts
  *     kernel_check_targets   a target of limit or more that counts for something (CROSS_ENTROPY)
  *     kernel_check_finite    a float result's first value that is not finite */
@@ -41,7 +42,8 @@ static inline long least_of_all(long mine, threadgroup long *part, ushort lane, 
 }
 
 /* By one thread. */
-static inline void report(constant firn_gpu_check_args &a, device firn_gpu_fault *fault, long index, long value)
+static inline void report(constant firn_gpu_check_args &a, device firn_gpu_fault *fault, long index, long value,
+                          long limit)
 {
     if (fault->kind != 0 && (fault->node_index < a.node_index || (fault->node == a.node && fault->index <= index)))
         return;
@@ -50,12 +52,13 @@ static inline void report(constant firn_gpu_check_args &a, device firn_gpu_fault
     fault->node = a.node;
     fault->index = index;
     fault->value = value;
-    fault->limit = a.limit;
+    fault->limit = limit;
 }
 
 constant long NONE = 0x7fffffffffffffff;
 
-#define FIRN_CHECK(name, type, bad, shown)                                                                             \
+/* Element i, v, is reported where it is `bad`: as `shown`, with `below` for its limit. */
+#define FIRN_CHECK(name, type, bad, shown, below)                                                                      \
     kernel void kernel_check_##name(                                                                                   \
         constant firn_gpu_check_args &a [[buffer(0)]], device const uchar *ids [[buffer(1)]],                          \
         device firn_gpu_fault *fault [[buffer(2)]], ushort index [[thread_index_in_threadgroup]],                      \
@@ -73,11 +76,12 @@ constant long NONE = 0x7fffffffffffffff;
         first = least_of_all(first, part, lane, simd, n_simd);                                                         \
         if (index == 0 && first != NONE) {                                                                             \
             const type v = *(device const type *)element_at(a.ids, ids, first);                                        \
-            report(a, fault, first, (shown));                                                                          \
+            report(a, fault, first, (shown), (below));                                                                 \
         }                                                                                                              \
     }
-FIRN_CHECK(ids, int, v < a.low || v >= a.limit, v)
-FIRN_CHECK(finite, float, !isfinite(v), 0)
+FIRN_CHECK(ids, int, v < a.low || v >= a.limit, v, a.limit)
+FIRN_CHECK(first, int, v > i, v, first + 1)
+FIRN_CHECK(finite, float, !isfinite(v), 0, a.limit)
 
 /* The first id whose expert, `low` bytes, does not lie within the weight's `limit` (format/gather.h). */
 kernel void kernel_check_table(constant firn_gpu_check_args &a [[buffer(0)]], device const uchar *ids [[buffer(1)]],
@@ -98,7 +102,7 @@ kernel void kernel_check_table(constant firn_gpu_check_args &a [[buffer(0)]], de
     }
     first = least_of_all(first, part, lane, simd, n_simd);
     if (index == 0 && first != NONE)
-        report(a, fault, first, table[*(device const int *)element_at(a.ids, ids, first)]);
+        report(a, fault, first, table[*(device const int *)element_at(a.ids, ids, first)], a.limit);
 }
 
 kernel void kernel_check_targets(constant firn_gpu_check_args &a [[buffer(0)]],
@@ -119,5 +123,5 @@ kernel void kernel_check_targets(constant firn_gpu_check_args &a [[buffer(0)]],
     }
     first = least_of_all(first, part, lane, simd, n_simd);
     if (index == 0 && first != NONE)
-        report(a, fault, first, *(device const int *)(targets + first * a.ids.nb[0]));
+        report(a, fault, first, *(device const int *)(targets + first * a.ids.nb[0]), a.limit);
 }

@@ -7,6 +7,11 @@
 /* First parameters of a kernel: the arguments, and the result. */
 #define FIRN_NODE constant firn_gpu_node_args &a [[buffer(0)]], device uchar *y [[buffer(1)]]
 
+/* Last parameters of a kernel whose simdgroups each have work of their own. */
+#define FIRN_SIMDS                                                                                                     \
+    uint group [[threadgroup_position_in_grid]], ushort lane [[thread_index_in_simdgroup]],                            \
+        ushort simd [[simdgroup_index_in_threadgroup]], ushort n_simd [[simdgroups_per_threadgroup]]
+
 typedef struct {
     int i[4];
 } firn_element;
