@@ -123,7 +123,9 @@ static firn_status read_newest(firn_run *run)
     }
     *firn_optimizer_steps(run->optimizer) = run->at.step;
     run->best_kept = (int64_t)run->at.course.best_step;
-    if (wants_best(run) && run->best_kept == run->at.step && run->best_kept > 0) /* it was the last step's */
+    firn_checkpoint_keep_best(folder, run->best_kept); /* a killed run may not have come to it */
+    /* It was the last step's; where that is the last of all still, it is not needed. */
+    if (wants_best(run) && run->best_kept == run->at.step && run->best_kept > 0 && run->at.step < run->record.steps)
         FIRN_TRY(write(run, true));
     firn_run_say(run, "going on after step %lld", (long long)run->at.step);
     say_schedule(run);

@@ -36,9 +36,9 @@ static const firn_optimizer_rule *const rules[] = {
 enum { N_RULES = sizeof rules / sizeof *rules };
 
 #define OPTIMIZER(id, name) name
-const char *const firn_optimizer_names =
+const char *const firn_optimizer_names = &(
 #include "train/optimizers.def"
-    +1;
+    )[1];
 #undef OPTIMIZER
 
 firn_status firn_optimizer_kind_from_name(firn_context *ctx, const char *name, firn_optimizer_kind *kind)

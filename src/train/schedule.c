@@ -14,9 +14,9 @@ static const firn_schedule_rule *const rules[] = {
 };
 
 #define SCHEDULE(id, name) name
-const char *const firn_schedule_names =
+const char *const firn_schedule_names = &(
 #include "train/schedules.def"
-    +1;
+    )[1];
 #undef SCHEDULE
 
 firn_status firn_schedule_from_name(firn_context *ctx, const char *name, const firn_schedule_rule **rule)
