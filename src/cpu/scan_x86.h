@@ -104,6 +104,17 @@ static void gather(const float *from, int64_t stride, int64_t rows, int64_t n, f
     }
 }
 
+/* Nobody but us fetches the rows of the next chunk: they lie pages apart. A token's, while this one's are worked on. */
+INLINE void ask_for(const float *row, int64_t n, const bool write)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        if (write)
+            __builtin_prefetch(row + i, 1);
+        else
+            __builtin_prefetch(row + i, 0);
+    }
+}
+
 static void gather_keys(head *a)
 {
     const firn_scan *c = a->c;
@@ -223,6 +234,15 @@ INLINE void along(const block *b, const int vectors, const bool delta, const boo
         const int64_t at = t - a->t0;
         const float *v = a->v + at * a->columns + b->at;
         const vf beta = vf_all(c->beta + a->h + c->n_head * t);
+        if (b->at == 0 && t + CHUNK < c->n) {
+            const int64_t group = firn_scan_group(c, a->h), next = t + CHUNK;
+            ask_for(c->k + group * c->k1 + next * c->k2, c->s, false);
+            ask_for(c->v + a->h * c->v1 + next * c->v2 + a->from, a->n_values, false);
+            if (!back) {
+                ask_for(c->q + group * c->q1 + next * c->q2, c->s, false);
+                ask_for(b->o + (next - a->t0) * c->dv * c->n_head, a->n_values, true);
+            }
+        }
         if (delta && !begun)
             decay_state(b, t, vectors, channels, seen);
         for (int x = 0; x < vectors; x++) {
@@ -555,6 +575,24 @@ INLINE vf hand_back(const gradients *g, const token *n, int64_t i, const int til
     return sum;
 }
 
+/* Rows that the chunk before takes and that this one gives. */
+INLINE void ask_for_rows(const gradients *g, int64_t t)
+{
+    const head *a = &g->a;
+    const firn_scan *c = a->c;
+    const int64_t group = firn_scan_group(c, a->h), before = t - CHUNK;
+    const int64_t row = c->s * (group + c->n_group * t), at = a->h + c->n_head * t;
+
+    ask_for(g->out + g->at->dq + row, c->s, true);
+    ask_for(g->out + g->at->dk + row, c->s, true);
+    ask_for(g->out + g->at->dv + c->dv * at, c->dv, true);
+    if (before < 0)
+        return;
+    ask_for(c->q + group * c->q1 + before * c->q2, c->s, false);
+    ask_for(c->k + group * c->k1 + before * c->k2, c->s, false);
+    ask_for((const float *)c->call->src[FIRN_SCAN_DO] + c->dv * (at - c->n_head * CHUNK), c->dv, false);
+}
+
 INLINE void token_back(gradients *g, int64_t t, int64_t at, const bool delta, const bool channels)
 {
     const head *a = &g->a;
@@ -572,6 +610,8 @@ INLINE void token_back(gradients *g, int64_t t, int64_t at, const bool delta, co
                .S = g->within + in * keys * BACK,
                .lam = g->lam + at * keys};
     int64_t i = 0;
+    if (at == 0)
+        ask_for_rows(g, t);
     vf dg = vf_zero(), dbeta = vf_zero(), udo = vf_zero();
 
     for (; i + 4 * LANES <= keys; i += 4 * LANES)
