@@ -200,7 +200,7 @@ static void a_plan_says_what_to_do(void **state)
     snprintf(args, sizeof args,
              "finetune --model m.gguf --data d.jsonl --output r --dry-run --threads 1 --rank 256 --context 512 "
              "--memory-limit %ldM",
-             mib * 45 / 100);
+             mib * 55 / 100);
     assert_int_equal(firn(args), 1);
     const char *advice = strstr(err, "; try --rank ");
     assert_non_null(advice);
@@ -208,7 +208,7 @@ static void a_plan_says_what_to_do(void **state)
     snprintf(fitting, sizeof fitting,
              "finetune --model m.gguf --data d.jsonl --output r --dry-run --threads 1 "
              "--context 512 --memory-limit %ldM %.*s",
-             mib * 45 / 100, (int)strcspn(advice + 6, "o(\n"), advice + 6);
+             mib * 55 / 100, (int)strcspn(advice + 6, "o(\n"), advice + 6);
     assert_int_equal(firn(fitting), 0);
 
     assert_int_equal(firn("info m.gguf"), 0);
