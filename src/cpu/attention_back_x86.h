@@ -386,7 +386,7 @@ static size_t back_work(const firn_tensor *node, int n_threads)
     return parts.used;
 }
 
-const firn_attention_kernels FIRN_SET(attention) = {
+const firn_team_kernels FIRN_SET(attention) = {
     .work = forward_work, .forward = attention_forward, .back_work = back_work, .back = attention_back};
 
 #endif

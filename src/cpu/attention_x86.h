@@ -22,7 +22,7 @@
 #ifndef FIRN_CPU_ATTENTION_X86_H
 #define FIRN_CPU_ATTENTION_X86_H
 
-#include "cpu/attention.h"
+#include "cpu/team.h"
 #include "cpu/vector_x86.h"
 #include "op/attention.h"
 

@@ -1,7 +1,6 @@
 /* The packing of floats, for any vector width and precision (vector_x86.h). A file that defines FIRN_STRIP, its highest
  * strip, gets strips as kernel_set.h describes them; without it, it makes its own. */
-#include "cpu/attention.h"
-#include "cpu/scan.h"
+#include "cpu/team.h"
 #include "cpu/vector_x86.h"
 #include "format/format.h"
 

@@ -128,8 +128,7 @@ typedef struct firn_kernel_set {
     /* n elements, whole blocks. */
     void (*decode)(firn_type type, const void *packed, int64_t n, float *out);
 
-    const struct firn_attention_kernels *attention; /* attention.h; NULL: the reference */
-    const struct firn_scan_kernels *scan;           /* scan.h; likewise */
+    const struct firn_team_kernels *attention, *scan; /* team.h; NULL: the reference */
 
     /* For k a multiple of 32, as it is in blocks (few: any k for F32). */
     const firn_packed_kernels *packed[FIRN_TYPE_LIMIT]; /* NULL: through decode and F32 panels */

@@ -1,11 +1,10 @@
 /* The table of team kernels: which operations have a fast sibling on the CPU.
  *
  * The five matrix products are one: this file says how each node's tensors are the operands of gemm.h. */
-#include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/gemm.h"
 #include "cpu/kernel_set.h"
-#include "cpu/scan.h"
+#include "cpu/team.h"
 #include "op/util.h"
 
 #include <string.h>
@@ -98,73 +97,48 @@ static void run_product(const firn_call *call, const firn_kernel_set *set, firn_
         firn_fault_set(call->fault, FIRN_FAULT_ID_RANGE, call->node, fault.slot, fault.id, g.n_expert);
 }
 
-/* ---- attention ---- */
+/* ---- attention, scans ---- */
 
-static bool takes_attention(const firn_tensor *y, const firn_kernel_set *set)
+static const firn_team_kernels *team_kernels(const firn_op *op, const firn_kernel_set *set)
 {
-    (void)y;
-    return set->attention;
+    return op == &firn_op_attention || op == &firn_op_attention_back ? set->attention : set->scan;
 }
 
-static size_t attention_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
+static bool is_back(const firn_op *op)
 {
-    return set->attention->work(y, n_threads);
+    return op == &firn_op_attention_back || op == &firn_op_gated_delta_back || op == &firn_op_ssm_scan_back;
 }
 
-static void run_attention(const firn_call *call, const firn_kernel_set *set, firn_team team)
+static bool takes_team(const firn_tensor *y, const firn_kernel_set *set)
 {
-    set->attention->forward(call, team);
+    return team_kernels(y->op, set);
 }
 
-static size_t attention_back_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
+static size_t team_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
 {
-    return set->attention->back_work(y, n_threads);
+    const firn_team_kernels *k = team_kernels(y->op, set);
+
+    return (is_back(y->op) ? k->back_work : k->work)(y, n_threads);
 }
 
-static void run_attention_back(const firn_call *call, const firn_kernel_set *set, firn_team team)
+static void run_team(const firn_call *call, const firn_kernel_set *set, firn_team team)
 {
-    set->attention->back(call, team);
-}
+    const firn_team_kernels *k = team_kernels(call->node->op, set);
 
-/* ---- scans ---- */
-
-static bool takes_scan(const firn_tensor *y, const firn_kernel_set *set)
-{
-    (void)y;
-    return set->scan;
-}
-
-static size_t scan_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
-{
-    return set->scan->work(y, n_threads);
-}
-
-static void run_scan(const firn_call *call, const firn_kernel_set *set, firn_team team)
-{
-    set->scan->forward(call, team);
-}
-
-static size_t scan_back_work(const firn_tensor *y, const firn_kernel_set *set, int n_threads)
-{
-    return set->scan->back_work(y, n_threads);
-}
-
-static void run_scan_back(const firn_call *call, const firn_kernel_set *set, firn_team team)
-{
-    set->scan->back(call, team);
+    (is_back(call->node->op) ? k->back : k->forward)(call, team);
 }
 
 const firn_cpu_kernel firn_cpu_kernels[] = {
-    {&firn_op_attention, takes_attention, attention_work, run_attention},
-    {&firn_op_attention_back, takes_attention, attention_back_work, run_attention_back},
+    {&firn_op_attention, takes_team, team_work, run_team},
+    {&firn_op_attention_back, takes_team, team_work, run_team},
     {&firn_op_mul_mat, takes_product, product_work, run_product},
     {&firn_op_out_prod, takes_product, product_work, run_product},
     {&firn_op_mul_mat_id, takes_product, product_work, run_product},
     {&firn_op_mul_mat_id_back, takes_product, product_work, run_product},
     {&firn_op_out_prod_id, takes_product, product_work, run_product},
-    {&firn_op_gated_delta, takes_scan, scan_work, run_scan},
-    {&firn_op_gated_delta_back, takes_scan, scan_back_work, run_scan_back},
-    {&firn_op_ssm_scan, takes_scan, scan_work, run_scan},
-    {&firn_op_ssm_scan_back, takes_scan, scan_back_work, run_scan_back},
+    {&firn_op_gated_delta, takes_team, team_work, run_team},
+    {&firn_op_gated_delta_back, takes_team, team_work, run_team},
+    {&firn_op_ssm_scan, takes_team, team_work, run_team},
+    {&firn_op_ssm_scan_back, takes_team, team_work, run_team},
     {NULL, NULL, NULL, NULL},
 };

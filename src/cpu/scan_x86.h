@@ -11,7 +11,7 @@
  * Sums over keys go in order, or in lanes; their bits depend on the shape and the vector's width alone, not on how
  * tokens are fed. The including file defines what vector_x86.h needs, and FIRN_SCAN_VECTORS   vectors of columns of a
  * forward block FIRN_SCAN_TILE      vectors of keys that the backward's second pass takes at once, at most 2 */
-#include "cpu/scan.h"
+#include "cpu/team.h"
 #include "cpu/vector_x86.h"
 #include "op/elementary.h"
 #include "op/scan.h"
@@ -730,4 +730,4 @@ static void back(const firn_call *call, firn_team team)
     }
 }
 
-const firn_scan_kernels FIRN_SET(scan) = {.work = work, .forward = forward, .back_work = back_work, .back = back};
+const firn_team_kernels FIRN_SET(scan) = {.work = work, .forward = forward, .back_work = back_work, .back = back};
