@@ -8,48 +8,17 @@
  * the chunked form's floating-point operations (chunks of 64 tokens; see chunked_flops) would take at 70 % of the best
  * FMA burst seen between the samples: time / that is what is to be small. conv prints GB/s. FIRN_CPU names the kernel
  * set. On a busy machine use --threads 1 --clock cpu, which counts this process's time only. */
-#include "bench/measure.h"
-#include "op/op.h"
+#include "bench/node.h"
 
 #include <getopt.h>
 
-enum { BURSTS = 3, N_BUFFERS = FIRN_MAX_SRC + 1, CHUNK = 64, TAPS = 4 };
+enum { CHUNK = 64, TAPS = 4 };
 
 static struct {
-    int64_t keys, values, groups, heads, tokens, channels, threads, samples;
+    int64_t keys, values, groups, heads, tokens, channels;
     const char *op;
-    clockid_t clock;
-    firn_context *ctx;
-    firn_device *device;
-} options = {.keys = 128,
-             .values = 128,
-             .groups = 16,
-             .heads = 32,
-             .tokens = 4096,
-             .threads = 1,
-             .samples = 5,
-             .op = "gated_delta",
-             .clock = CLOCK_MONOTONIC};
-
-static void want(firn_status s)
-{
-    if (s == FIRN_OK)
-        return;
-    fprintf(stderr, "bench-scan: %s\n", firn_error(options.ctx));
-    exit(1);
-}
-
-static double burst_gflops(double best)
-{
-    const burst bursts[] = {burst_of_lanes(8), burst_of_lanes(16)};
-
-    for (int i = 0; i < 2 * BURSTS; i++)
-        if (bursts[i % 2].usable)
-            best = fmax(
-                best,
-                burst_rate(&bursts[i % 2], firn_context_pool(options.ctx), (int)options.threads, options.clock) / 1e9);
-    return best;
-}
+} options = {.keys = 128, .values = 128, .groups = 16, .heads = 32, .tokens = 4096, .op = "gated_delta"};
+static bench b = {.program = "bench-scan", .threads = 1, .samples = 5, .clock = CLOCK_MONOTONIC};
 
 /* Operations of the chunked form for s keys and v values, C tokens a chunk, each token of a head. Delta: K K^T, its
  * inverse, that times K and V, the new values, Q S, Q K^T, that times the values, the state; half of what is causal.
@@ -62,48 +31,6 @@ static double chunked_flops(bool delta, bool back)
     const double forward = again + 2 * s * v + C * s + C * v;
 
     return (back ? 2 * forward + again : forward) * (double)(options.heads * options.tokens);
-}
-
-/* Runs the node, whose sources are slots with data[i] in them; returns the best time, and the limit seen. */
-static double measure(firn_graph *g, firn_tensor *node, void *const *data, void *result, double *limit)
-{
-    firn_plan *plan;
-    firn_exec *exec;
-    firn_buffer *buffers[N_BUFFERS] = {NULL}, *work;
-    double best = INFINITY;
-
-    firn_output(g, node);
-    want(firn_plan_create(options.device, g, &plan));
-    want(firn_exec_create(plan, &exec));
-    for (int i = 0; i < FIRN_MAX_SRC + 1; i++) {
-        const firn_tensor *t = i < FIRN_MAX_SRC ? node->src[i] : node;
-        if (!t)
-            continue;
-        want(firn_buffer_wrap(options.device, i < FIRN_MAX_SRC ? data[i] : result, firn_n_bytes(t), &buffers[i]));
-        want(firn_exec_bind(exec, t, buffers[i], 0));
-    }
-    want(firn_buffer_create(options.device, firn_plan_work_bytes(plan) + 64, &work));
-    want(firn_exec_memory(exec, NULL, 0, work, 0));
-    *limit = 0;
-    for (int64_t i = 0; i < options.samples; i++) {
-        *limit = burst_gflops(*limit);
-        const double start = clock_now(options.clock);
-        want(firn_exec_run(exec, 0, 0));
-        want(firn_device_wait(options.device));
-        best = fmin(best, clock_now(options.clock) - start);
-    }
-    printf(" work %6.1f MB ", (double)firn_plan_work_bytes(plan) / 1e6);
-    firn_exec_destroy(exec);
-    firn_plan_destroy(plan);
-    firn_buffer_destroy(work);
-    for (int i = 0; i < N_BUFFERS; i++)
-        firn_buffer_destroy(buffers[i]);
-    return best;
-}
-
-static firn_tensor *slot(firn_graph *g, firn_type type, int64_t a, int64_t b, int64_t c, const char *name)
-{
-    return firn_slot(g, type, 3, (int64_t[]){a, b, c}, "%s", name);
 }
 
 /* Rows of length 1, as the models make them. */
@@ -137,8 +64,7 @@ static void scan(bool delta)
         beta[i] = 1 / (1 + expf(-beta[i]));
     for (int back = 0; back < 2; back++) {
         firn_graph *g;
-        double limit;
-        want(firn_graph_create(options.ctx, &g));
+        want(&b, firn_graph_create(b.ctx, &g));
         firn_tensor *src[] = {slot(g, FIRN_F32, s, G, n, "q"),
                               slot(g, FIRN_F32, s, G, n, "k"),
                               slot(g, FIRN_F32, dv, H, n, "v"),
@@ -149,13 +75,14 @@ static void scan(bool delta)
         const firn_op *ops[2][2] = {{&firn_op_ssm_scan, &firn_op_ssm_scan_back},
                                     {&firn_op_gated_delta, &firn_op_gated_delta_back}};
         firn_tensor *node = firn_node(g, ops[delta][back], src, 7, &(firn_params){.i = {1}});
-        want(firn_graph_status(g));
+        want(&b, firn_graph_status(g));
         void *data[FIRN_MAX_SRC] = {q, k, v, decay, beta, first, dy};
-        printf("%-8s", back ? "backward" : "forward");
-        times[back] = measure(g, node, data, result, &limit);
-        allowed[back] = chunked_flops(delta, back) / (0.7e9 * limit);
-        printf("%9.2f ms %7.1f GFLOP/s chunked, %5.1f %% of %.1f; %.2f x its time at 70 %%\n", 1e3 * times[back],
-               chunked_flops(delta, back) / times[back] / 1e9, 70 * allowed[back] / times[back], limit,
+        const measured m = measure(&b, g, node, data, result);
+        times[back] = m.seconds;
+        allowed[back] = chunked_flops(delta, back) / (0.7e9 * m.limit);
+        printf("%-8s work %6.1f MB %9.2f ms %7.1f GFLOP/s chunked, %5.1f %% of %.1f; %.2f x its time at 70 %%\n",
+               back ? "backward" : "forward", (double)m.work / 1e6, 1e3 * times[back],
+               chunked_flops(delta, back) / times[back] / 1e9, 70 * allowed[back] / times[back], m.limit,
                times[back] / allowed[back]);
         firn_graph_destroy(g);
     }
@@ -174,18 +101,17 @@ static void conv(void)
 
     for (int back = 0; back < 2; back++) {
         firn_graph *g;
-        double limit;
-        want(firn_graph_create(options.ctx, &g));
+        want(&b, firn_graph_create(b.ctx, &g));
         firn_tensor *src[] = {slot(g, FIRN_F32, C, n, 1, "x"), slot(g, FIRN_F32, TAPS, C, 1, "w"),
                               slot(g, FIRN_I32, n, 1, 1, "first"), back ? slot(g, FIRN_F32, C, n, 1, "dy") : NULL,
                               NULL};
         firn_tensor *node = firn_node(g, back ? &firn_op_conv_causal_back : &firn_op_conv_causal, src, back ? 5 : 4,
                                       &(firn_params){.i = {0, 1}});
-        want(firn_graph_status(g));
+        want(&b, firn_graph_status(g));
         void *data[FIRN_MAX_SRC] = {x, w, first, dy};
-        printf("%-8s", back ? "backward" : "forward");
-        const double time = measure(g, node, data, result, &limit);
-        printf("%9.2f ms %7.2f GB/s\n", 1e3 * time, (double)(C * n * (back ? 3 : 2)) * sizeof(float) / time / 1e9);
+        const measured m = measure(&b, g, node, data, result);
+        printf("%-8s work %6.1f MB %9.2f ms %7.2f GB/s\n", back ? "backward" : "forward", (double)m.work / 1e6,
+               1e3 * m.seconds, (double)(C * n * (back ? 3 : 2)) * sizeof(float) / m.seconds / 1e9);
         firn_graph_destroy(g);
     }
     free(x), free(w), free(dy), free(result), free(first);
@@ -204,36 +130,28 @@ int main(int argc, char **argv)
                                           {"clock", 1, 0, 'c'},
                                           {"op", 1, 0, 'o'},
                                           {0}};
-    int64_t *const numbers[] = {&options.keys,   &options.values,   &options.groups,  &options.heads,
-                                &options.tokens, &options.channels, &options.threads, &options.samples};
+    int64_t *const numbers[] = {&options.keys,   &options.values,   &options.groups, &options.heads,
+                                &options.tokens, &options.channels, &b.threads,      &b.samples};
     int c, which;
 
     while ((c = getopt_long(argc, argv, "", names, &which)) != -1) {
         if (c == '?')
             return 2;
         if (c == 'c')
-            options.clock = strcmp(optarg, "cpu") == 0 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+            b.clock = strcmp(optarg, "cpu") == 0 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
         else if (c == 'o')
             options.op = optarg;
         else
             *numbers[which] = atoll(optarg);
     }
-    if (options.clock != CLOCK_MONOTONIC && options.threads != 1) {
-        fprintf(stderr, "bench-scan: --clock cpu needs --threads 1\n");
-        return 2;
-    }
-    options.ctx = firn_context_create(&(firn_context_params){.n_threads = (int)options.threads});
-    if (!options.ctx || !firn_context_pool(options.ctx))
-        return 1;
-    want(firn_device_open(options.ctx, "CPU", &options.device));
-    printf("%s: %s, %lld keys in %lld heads, %lld values in %lld, %lld tokens\n", firn_device_about(options.device),
+    bench_open(&b);
+    printf("%s: %s, %lld keys in %lld heads, %lld values in %lld, %lld tokens\n", firn_device_about(b.device),
            options.op, (long long)options.keys, (long long)options.groups, (long long)options.values,
            (long long)options.heads, (long long)options.tokens);
     if (strcmp(options.op, "conv") == 0)
         conv();
     else
         scan(strcmp(options.op, "gated_delta") == 0);
-    firn_device_close(options.device);
-    firn_context_destroy(options.ctx);
+    bench_close(&b);
     return 0;
 }
