@@ -183,25 +183,45 @@ static bool next_is_beside(const firn_reduction *r, place p, int64_t position, i
            same(slot_of(r, position + 1), (place){0, p.number + 1});
 }
 
+/* The pass at that position, before `end`, was added. False: the gradients stay as they are, and the next pass joins
+ * them; else *p is the node whose sum they are. */
+static bool complete(const firn_reduction *r, int64_t position, int64_t end, bool *stays, place *p)
+{
+    const place slot = slot_of(r, position);
+
+    if (!*stays && next_is_beside(r, slot, position, end)) {
+        *stays = true;
+        return false;
+    }
+    *p = promoted(r, *stays ? (place){1, slot.number / 2} : slot);
+    *stays = false;
+    return true;
+}
+
+/* Whether a node's left neighbour was kept last: then both make the one above. */
+static bool joins(place p, place last)
+{
+    return p.number % 2 && same(last, (place){p.level, p.number - 1});
+}
+
+static place above(const firn_reduction *r, place p)
+{
+    return promoted(r, (place){p.level + 1, p.number / 2});
+}
+
 /* The most sums that are kept beside the gradients, found by doing it without values. */
 static int most_kept(const firn_reduction *r, int rank)
 {
     const int64_t end = first_of(r, rank + 1);
-    place stack[MOST_LEVELS];
+    place stack[MOST_LEVELS], p;
     int n = 0, most = 0;
     bool stays = false;
 
     for (int64_t i = first_of(r, rank); i < end; i++) {
-        place p = slot_of(r, i);
-        if (stays)
-            p = (place){1, p.number / 2};
-        else
-            stays = next_is_beside(r, p, i, end);
-        if (stays && p.level == 0)
+        if (!complete(r, i, end, &stays, &p))
             continue;
-        stays = false;
-        for (p = promoted(r, p); n > 0 && p.number % 2 && same(stack[n - 1], (place){p.level, p.number - 1}); n--)
-            p = promoted(r, (place){p.level + 1, p.number / 2});
+        for (; n > 0 && joins(p, stack[n - 1]); n--)
+            p = above(r, p);
         if (i + 1 < end)
             stack[n++] = p;
         most = n > most ? n : most;
@@ -271,21 +291,16 @@ firn_status firn_reduction_passed(firn_reduction *r)
 {
     const int rank = r->group ? r->group->rank : 0;
     const int64_t at = first_of(r, rank) + r->done++, end = first_of(r, rank + 1);
-    place p = slot_of(r, at);
+    place p;
 
-    if (r->stays)
-        p = (place){1, p.number / 2};
-    else if (next_is_beside(r, p, at, end))
-        return r->stays = true, FIRN_OK;
-    r->stays = false;
+    if (!complete(r, at, end, &r->stays, &p))
+        return FIRN_OK;
     if (r->group || r->n > 1)
         FIRN_TRY(firn_device_wait(r->store->device));
-    for (p = promoted(r, p); r->n_stack > 0 && p.number % 2; p = promoted(r, (place){p.level + 1, p.number / 2})) {
-        const partial top = r->stack[r->n_stack - 1];
-        if (!same(top.at, (place){p.level, p.number - 1}))
-            break;
-        FIRN_TRY(add_to_gradients(r, top.values));
-        give(r, top.values);
+    for (; r->n_stack > 0 && joins(p, r->stack[r->n_stack - 1].at); p = above(r, p)) {
+        float *values = r->stack[r->n_stack - 1].values;
+        FIRN_TRY(add_to_gradients(r, values));
+        give(r, values);
         r->n_stack--;
     }
     if (at + 1 < end) {
