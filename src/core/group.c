@@ -119,7 +119,6 @@ firn_status firn_group_send(firn_group *g, int to, const void *data, size_t size
     if (alone(g) || size == 0)
         return FIRN_OK;
     FIRN_TRY(expect_whole(g));
-    g->bytes += size;
     return keep(g, g->kind->send(g, to, data, size));
 }
 
@@ -144,8 +143,6 @@ firn_status firn_group_broadcast(firn_group *g, int from, void *data, size_t siz
     if (alone(g) || size == 0)
         return FIRN_OK;
     FIRN_TRY(expect_whole(g));
-    if (g->rank == from)
-        g->bytes += size;
     return keep(g, g->kind->broadcast(g, from, data, size));
 }
 
@@ -156,7 +153,6 @@ firn_status firn_group_gather(firn_group *g, const void *mine, size_t size, void
         return FIRN_OK;
     }
     FIRN_TRY(expect_whole(g));
-    g->bytes += size;
     return keep(g, g->kind->gather(g, mine, size, all));
 }
 

@@ -40,9 +40,8 @@ struct firn_group {
     int rank, size;
     int local_rank, local_size; /* among the ranks of this host */
     char host[FIRN_GROUP_HOST_BYTES];
-    uint64_t bytes; /* sent by this rank to others, broadcasts counted once */
-    bool together;  /* every rank is known to end here */
-    bool broken;    /* a message failed or was given up: none is tried any more */
+    bool together; /* every rank is known to end here */
+    bool broken;   /* a message failed or was given up: none is tried any more */
     /* Asked while others are waited for; true for some seconds: the wait ends with FIRN_ERR_CANCELLED. NULL: not asked.
      */
     bool (*stop)(void *);

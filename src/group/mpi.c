@@ -123,30 +123,29 @@ static firn_status post(firn_group *g, MPI_Request **request)
 #define IN_PIECES(data, size, at, n)                                                                                   \
     for (size_t at = 0, n; at < (size) && (n = (size)-at < PIECE ? (size)-at : PIECE, true); at += n)
 
-static firn_status send(firn_group *g, int to, const void *data, size_t size)
+/* To or from another rank. */
+static firn_status move(firn_group *g, int other, char *data, size_t size, bool sends)
 {
     MPI_Request *request;
 
     IN_PIECES(data, size, at, n)
     {
         FIRN_TRY(post(g, &request));
-        TRY_MPI(g, MPI_Isend((const char *)data + at, (int)n, MPI_BYTE, to, TAG, world, request));
+        TRY_MPI(g, sends ? MPI_Isend(data + at, (int)n, MPI_BYTE, other, TAG, world, request)
+                         : MPI_Irecv(data + at, (int)n, MPI_BYTE, other, TAG, world, request));
         n_posted++;
     }
     return FIRN_OK;
 }
 
+static firn_status send(firn_group *g, int to, const void *data, size_t size)
+{
+    return move(g, to, (char *)data, size, true);
+}
+
 static firn_status receive(firn_group *g, int from, void *data, size_t size)
 {
-    MPI_Request *request;
-
-    IN_PIECES(data, size, at, n)
-    {
-        FIRN_TRY(post(g, &request));
-        TRY_MPI(g, MPI_Irecv((char *)data + at, (int)n, MPI_BYTE, from, TAG, world, request));
-        n_posted++;
-    }
-    return FIRN_OK;
+    return move(g, from, data, size, false);
 }
 
 static firn_status broadcast(firn_group *g, int from, void *data, size_t size)
