@@ -2,24 +2,11 @@
 #define VOCAB_USER "test_language"
 #include "unit/vocabulary.h"
 
+#include "unit/context.h"
+
 #include "firn/text.h"
 
-static firn_context *ctx;
 static const char *template;
-
-static int setup(void **state)
-{
-    (void)state;
-    ctx = firn_context_create(NULL);
-    return ctx == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    firn_context_destroy(ctx);
-    return 0;
-}
 
 static void put_template(firn_gguf_writer *w)
 {
